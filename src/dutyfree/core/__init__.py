@@ -1,0 +1,1 @@
+"""What everything else speaks: specs, the contract, outcomes, errors, timelines. Imports nothing of ours."""

@@ -1,0 +1,368 @@
+"""The one contract: `Substrate` hands out `Sandbox`es. Drivers, pools, clients and fleets all satisfy it.
+
+A driver overrides the methods it offers and declares them in `Capabilities`; everything else answers `Unsupported`.
+What may be raised: the errors of `core.errors`, and `OSError` subclasses from file methods. Cancelling any call leaves
+nothing behind: a sandbox half created is freed, a command half run is killed with its whole process tree.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from dutyfree.core.errors import Unsupported
+from dutyfree.core.outcome import Outcome
+from dutyfree.core.pending import Pending
+from dutyfree.core.spec import Isolation, Network, Spec, Storage
+from dutyfree.core.timeline import Timeline
+
+Command = str | Sequence[str]
+"""A string is run by `bash -c` (`sh -c` where there is no bash); a list is executed directly."""
+
+Dispatch = Literal["api", "agent"]
+"""How actions reach the sandbox. api: the substrate's own exec call for each · agent: one stream to our guest agent."""
+
+StreamName = Literal["stdout", "stderr"]
+
+DEFAULT_OUTPUT_LIMIT_BYTES = 16 << 20
+"""Per stream: what `run` keeps of a command's output unless asked otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capabilities:
+    """What a substrate offers. A report says "not offered" of the rest, and not "failed"."""
+
+    isolation: Isolation
+    dispatch: Dispatch
+    limits: frozenset[str] = frozenset()
+    """Names of the `Limits` that are enforced."""
+    networks: frozenset[Network] = frozenset({"none"})
+    storages: frozenset[Storage] = frozenset({"memory"})
+    users: bool = True
+    """Actions can run as another user than the sandbox's root."""
+    stream: bool = False
+    """`start`: output as it comes, input while it runs, signals."""
+    terminal: bool = False
+    """`start(terminal=…)`."""
+    shell: bool = False
+    forward: bool = False
+    """`expose` and `provide`."""
+    process_tree: bool = True
+    """At a deadline every descendant dies, also those that left the session."""
+    snapshot: bool = False
+    fork: bool = False
+    reset: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """Why something is not offered here, by field name; for people."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileInfo:
+    """What the sandbox says of one file. Hostile input: display it, don't trust it."""
+
+    name: str
+    """Last component; bytes that are not UTF-8 as surrogate escapes."""
+    kind: Literal["file", "directory", "symlink", "other"]
+    size_bytes: int
+    mode: int
+    """Permission bits."""
+    uid: int
+    gid: int
+    mtime_ns: int
+    """Since the epoch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TerminalSize:
+    """Asks for a pseudo-terminal of this size."""
+
+    rows: int = 24
+    columns: int = 80
+
+
+class Process(Protocol):
+    """A command that is running: what `Sandbox.start` gives.
+
+    Iterate it for output as it comes; a reader that stops reading stops the writer. `wait` must be reached or `kill`
+    called, else the command runs to its deadline.
+    """
+
+    def __aiter__(self) -> AsyncIterator[tuple[StreamName, bytes]]:
+        """Chunks of exact bytes, in order per stream, until both streams end."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Send to the command's stdin; returns when it has been accepted (a slow reader makes this wait)."""
+        ...
+
+    async def close_stdin(self) -> None:
+        """End of input."""
+        ...
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to the command's process group."""
+        ...
+
+    async def resize(self, size: TerminalSize) -> None:
+        """Tell the terminal its new size."""
+        ...
+
+    async def kill(self) -> None:
+        """Kill the whole process tree; `wait` then gives ``cancelled``."""
+        ...
+
+    async def wait(self) -> Outcome:
+        """The outcome, once. Output that was iterated is not repeated in it."""
+        ...
+
+
+class Shell(Protocol):
+    """A persistent shell: working directory, variables and functions survive from one `run` to the next."""
+
+    async def run(
+        self,
+        script: str,
+        *,
+        timeout_s: float | None = None,
+        stdin: bytes = b"",
+        output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
+    ) -> Outcome:
+        """Run a script in the shell. At the deadline what it started is killed; the shell survives if it can.
+
+        After `exit` (or the shell's death) `alive` is False and further calls raise `Misuse`.
+        """
+        ...
+
+    async def interrupt(self) -> None:
+        """What Ctrl-C does: stop the running script, keep the shell."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """The shell can take another `run`."""
+        ...
+
+    async def close(self) -> None:
+        """End the shell and what it left running. Calling it twice is fine."""
+        ...
+
+    async def __aenter__(self) -> Shell: ...
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+class Forward(Protocol):
+    """A relayed port; closed by `close` or with its sandbox."""
+
+    @property
+    def port(self) -> int:
+        """The port that listens: on the host's loopback for `expose`, on the sandbox's for `provide`."""
+        ...
+
+    async def close(self) -> None:
+        """Stop listening and drop the connections. Calling it twice is fine."""
+        ...
+
+    async def __aenter__(self) -> Forward: ...
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+class Snapshot(Protocol):
+    """A saved state of a sandbox, from which others can be created."""
+
+    @property
+    def key(self) -> str:
+        """Its content key."""
+        ...
+
+
+class Sandbox(ABC):
+    """One isolated place to run commands. Safe for concurrent use from one event loop."""
+
+    id: str
+    """Unique on this machine; appears in errors and logs."""
+    spec: Spec
+    timeline: Timeline
+    """`create` and `ready` are in it when the sandbox is handed out."""
+    capabilities: Capabilities
+
+    @abstractmethod
+    async def run(
+        self,
+        command: Command,
+        *,
+        timeout_s: float | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        user: str | None = None,
+        merge_stderr: bool = False,
+        output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
+        kill_on_output_limit: bool = False,
+        background: bool = False,
+    ) -> Outcome:
+        """Run a command to its end.
+
+        When it ends, whatever it left running is killed, unless `background`. At `timeout_s` its whole process tree is
+        killed and the outcome is ``timeout``; the deadline holds even if the sandbox does not cooperate. Output beyond
+        `output_limit_bytes` per stream loses its middle. Raises `Misuse` for arguments that make no sense (also a `cwd`
+        or `user` the sandbox does not know), `SandboxLost` if the sandbox dies meanwhile.
+        """
+
+    async def start(
+        self,
+        command: Command,
+        *,
+        timeout_s: float | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = b"",
+        user: str | None = None,
+        merge_stderr: bool = False,
+        terminal: TerminalSize | None = None,
+        background: bool = False,
+    ) -> Process:
+        """Start a command and hand back its `Process`. `stdin=None`: input comes later, by `Process.write`."""
+        raise self._unsupported("start")
+
+    async def shell(
+        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: str | None = None
+    ) -> Shell:
+        """Open a persistent shell."""
+        raise self._unsupported("shell")
+
+    @abstractmethod
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """A file's bytes, or a part of them. Only regular files: never blocks on a fifo or a device."""
+
+    @abstractmethod
+    async def write(self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False) -> None:
+        """Create or replace a file, with the directories above it. Not atomic for readers inside the sandbox."""
+
+    @abstractmethod
+    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        """What is there; FileNotFoundError if nothing is."""
+
+    @abstractmethod
+    async def list(self, path: str, *, limit: int = 100_000) -> list[FileInfo]:
+        """A directory's entries, sorted by name; at most `limit`, else `Misuse` (list a smaller directory)."""
+
+    @abstractmethod
+    async def mkdir(self, path: str, *, mode: int = 0o755) -> None:
+        """Make a directory and those above it; fine if it is there already."""
+
+    @abstractmethod
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link (never what it points to) or a directory."""
+
+    @abstractmethod
+    async def rename(self, source: str, target: str) -> None:
+        """As rename(2): replaces a file at `target`."""
+
+    @abstractmethod
+    async def upload(self, local: Path | str, remote: str) -> None:
+        """Copy a local file or tree into the sandbox, at exactly `remote`. Modes and links are kept, owners not."""
+
+    @abstractmethod
+    async def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
+        """Copy a file or tree out, to exactly `local`, which must not exist.
+
+        Nothing outside `local` is ever written, whatever the sandbox answers: files, directories and links that stay
+        inside only; devices, fifos and sockets are left out.
+        """
+
+    async def expose(self, port: int) -> Forward:
+        """Relay a port of the host's loopback to `port` inside the sandbox."""
+        raise self._unsupported("forward")
+
+    async def provide(self, port: int, address: str | tuple[str, int]) -> Forward:
+        """Listen on `port` of the sandbox's loopback; relay each connection to an address the owner chooses.
+
+        `address` is `(host, port)` or the path of a unix socket, as seen by the caller. This is how a sandbox without
+        a network reaches the one service its owner allows.
+        """
+        raise self._unsupported("forward")
+
+    async def snapshot(self) -> Snapshot:
+        """Save the state, as something `create` and `fork` can start from."""
+        raise self._unsupported("snapshot")
+
+    async def fork(self, n: int) -> Sequence[Pending[Sandbox]]:
+        """`n` sandboxes that start from this one's present state; await or enter each."""
+        raise self._unsupported("fork")
+
+    async def reset(self) -> None:
+        """Return to the state at creation, verified; if that cannot be shown, the sandbox is destroyed instead."""
+        raise self._unsupported("reset")
+
+    @abstractmethod
+    async def destroy(self) -> None:
+        """End everything the sandbox owns and wait until it is gone. Calling it twice, or after its death, is fine."""
+
+    def _unsupported(self, ability: str) -> Unsupported:
+        note = self.capabilities.notes.get(ability)
+        return Unsupported(f"{ability} is not offered{': ' + note if note else ''}", sandbox=self.id)
+
+
+class Substrate(ABC):
+    """Something that hands out sandboxes, and owns them: closing it destroys those that are left."""
+
+    name: str
+    version: str
+    """Of the thing itself: `docker 28.2.2`, not of the driver."""
+    capabilities: Capabilities
+
+    def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
+        """A sandbox as `spec` says: await it, or enter it.
+
+        Raises `Misuse` (the spec makes no sense here), `Unsupported` (a limit or policy it cannot enforce),
+        `Saturated`, `Unavailable`, `DriverError`. The sandbox it gives can run an action at once.
+        """
+        return Pending(self._create(spec or Spec()), _destroy)
+
+    @abstractmethod
+    async def _create(self, spec: Spec) -> Sandbox:
+        """What a driver implements: start one sandbox, leave nothing behind on failure or cancellation."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Destroy what is left and release everything. Calling it twice is fine."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Availability:
+    """What a driver knows about this machine without starting anything: one line of `dutyfree doctor`."""
+
+    available: bool
+    reason: str
+    """Why, or why not; one line."""
+    enable: str | None = None
+    """The exact command that would make it available."""
+    version: str | None = None
+    capabilities: Capabilities | None = None
+    """What it would offer here; None if it cannot be told."""
+
+
+class Driver(Protocol):
+    """What the registry holds for each name: how to look, and how to connect.
+
+    Entry points of the group ``dutyfree.substrates`` name an object of this shape.
+    """
+
+    name: str
+    summary: str
+    """One line for `doctor`."""
+
+    def probe(self) -> Availability:
+        """Look, quickly, without side effects."""
+        ...
+
+    async def connect(self, options: Mapping[str, str]) -> Substrate:
+        """Start using the substrate; `Unavailable` with the reason and command if it cannot be."""
+        ...
+
+
+async def _destroy(box: Sandbox) -> None:
+    await box.destroy()

@@ -1,0 +1,101 @@
+"""Every error dutyfree raises about its own machinery, and nothing else.
+
+    DutyfreeError            the machinery failed; says which driver, stage and sandbox
+    ├── Misuse               the caller asked for something that makes no sense; names the field
+    ├── Unsupported          the substrate declares that it does not offer this
+    ├── Unavailable          the substrate cannot run here now; `enable` is the command that would change that
+    ├── Saturated            no capacity now; `retry_after_s` says when to ask again
+    ├── SandboxLost          the sandbox died under the caller
+    └── DriverError          the substrate failed in a way that is none of the above
+
+How a *command* ends is never an exception: it is an `Outcome`. What the sandbox's own filesystem answers to
+`read`, `write`, `list` … is raised as Python's own `OSError` subclasses (`FileNotFoundError`, `PermissionError` …),
+since callers already know how to handle those.
+"""
+
+from __future__ import annotations
+
+
+class DutyfreeError(Exception):
+    """The machinery failed. Every part of the message that is known is an attribute too."""
+
+    def __init__(
+        self, message: str, *, driver: str | None = None, stage: str | None = None, sandbox: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.driver = driver
+        self.stage = stage
+        self.sandbox = sandbox
+
+    def __str__(self) -> str:
+        where = ", ".join(
+            f"{name} {value}"
+            for name, value in (("driver", self.driver), ("stage", self.stage), ("sandbox", self.sandbox))
+            if value
+        )
+        return f"{self.message} ({where})" if where else self.message
+
+
+class Misuse(DutyfreeError):
+    """The call itself is wrong. `field` names the argument at fault."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        driver: str | None = None,
+        stage: str | None = None,
+        sandbox: str | None = None,
+    ) -> None:
+        super().__init__(
+            f"{field}: {message}" if field else message, driver=driver, stage=stage, sandbox=sandbox
+        )
+        self.field = field
+
+
+class Unsupported(DutyfreeError):
+    """The substrate does not offer this, and says so in its `capabilities`."""
+
+
+class Unavailable(DutyfreeError):
+    """The substrate cannot run on this machine now. `enable` is the exact command that would change that."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        enable: str | None = None,
+        driver: str | None = None,
+        stage: str | None = None,
+        sandbox: str | None = None,
+    ) -> None:
+        super().__init__(
+            f"{message}; to enable: {enable}" if enable else message, driver=driver, stage=stage, sandbox=sandbox
+        )
+        self.enable = enable
+
+
+class Saturated(DutyfreeError):
+    """There is no capacity now; asking again before `retry_after_s` is pointless."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float = 1.0,
+        driver: str | None = None,
+        stage: str | None = None,
+        sandbox: str | None = None,
+    ) -> None:
+        super().__init__(message, driver=driver, stage=stage, sandbox=sandbox)
+        self.retry_after_s = retry_after_s
+
+
+class SandboxLost(DutyfreeError):
+    """The sandbox died under the caller; nothing more can be learnt from it. What ran in it did not finish."""
+
+
+class DriverError(DutyfreeError):
+    """The substrate failed; the message names the step and what the system answered."""

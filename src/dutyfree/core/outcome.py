@@ -1,0 +1,60 @@
+"""How an action ended: the value every `run` returns.
+
+A command that fails, is killed or runs out of time is an ordinary result, so all of that is data here. See
+`errors` for what is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Ending = Literal["exit", "signal", "timeout", "oom", "output-limit", "cancelled"]
+"""The terminal states of an action, exactly one of which applies.
+
+- ``exit``: it ended by itself; `exit_code` is its own.
+- ``signal``: a signal that was not ours ended it; `signal` is which.
+- ``timeout``: its deadline passed and its whole process tree was killed.
+- ``oom``: the sandbox's memory limit killed it.
+- ``output-limit``: it wrote more than it was allowed to, and the caller had asked for that to be fatal.
+- ``cancelled``: the caller took it back.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """One command's result: exact bytes, how it ended, and what it cost."""
+
+    ending: Ending
+    exit_code: int | None = None
+    """The command's own exit code; None unless `ending` is ``exit``. Program not found: 127; not executable: 126."""
+    signal: int | None = None
+    """The signal that ended it, if one did (also for our own kills)."""
+    stdout: bytes = b""
+    stderr: bytes = b""
+    """Empty when the caller merged the streams or asked for a terminal."""
+    truncated: bool = False
+    """True if the middle of a stream was dropped: head and tail are kept, `omitted_bytes` were not."""
+    omitted_bytes: int = 0
+    run_ns: int = 0
+    """The command's own time, taken next to it: from just before its start to its end being known."""
+    total_ns: int = 0
+    """The caller's time: from the call to the result being in hand. `total_ns - run_ns` is the dispatch."""
+    cpu_ns: int = 0
+    """CPU time of the command and the children it waited for; 0 where the substrate cannot tell."""
+    max_rss_bytes: int = 0
+    """Largest resident set among them; 0 where the substrate cannot tell."""
+
+    @property
+    def ok(self) -> bool:
+        """The command ended by itself with exit code 0."""
+        return self.ending == "exit" and self.exit_code == 0
+
+    @property
+    def dispatch_ns(self) -> int:
+        """What the substrate added to the command's own time."""
+        return max(0, self.total_ns - self.run_ns)
+
+    def text(self) -> str:
+        """`stdout` for people: decoded as UTF-8, undecodable bytes shown as replacement characters."""
+        return self.stdout.decode(errors="replace")

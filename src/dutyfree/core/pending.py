@@ -1,0 +1,58 @@
+"""`Pending`: a resource on its way, that may be awaited or entered.
+
+    box = await substrate.create(spec)            # then `await box.destroy()` is yours
+    async with substrate.create(spec) as box:     # destroyed at the end of the block
+
+Nothing happens before one of the two, and a `Pending` can be used once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Pending(Generic[T]):
+    """Awaitable and async context manager around one start and one release."""
+
+    __slots__ = ("_release", "_resource", "_start")
+
+    def __init__(self, start: Coroutine[Any, Any, T], release: Callable[[T], Awaitable[None]]) -> None:
+        self._start = start
+        self._release = release
+        self._resource: T | None = None
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._start.__await__()
+
+    async def __aenter__(self) -> T:
+        self._resource = await self._start
+        return self._resource
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._resource is not None:
+            await finish(self._release(self._resource))
+
+    def close(self) -> None:
+        """Give up a `Pending` that was never used (otherwise Python warns about the coroutine)."""
+        self._start.close()
+
+
+async def finish(work: Awaitable[None]) -> None:
+    """Await clean-up to its end even if the caller is cancelled meanwhile; the cancellation is raised after."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None and not task.cancelled() and task.exception() is None:
+        raise cancelled
+    task.result()
