@@ -1,0 +1,245 @@
+/* Blanks: children cloned into fresh namespaces ahead of need, with everything prepared that does not depend on what is
+ * ordered: ids, cgroups, loopback, /proc, /dev. They run only code of ours until they are ordered to become a sandbox. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/sched.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../agent/agent.h"
+#include "mounts.h"
+#include "spawner.h"
+
+/* ---- in the child -------------------------------------------------------------------------------------------------- */
+
+static const char *become_root_inside(void) {
+    if (powers.idmap && setgroups(0, NULL) != 0)
+        return "drop groups";
+    if (setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0)
+        return "become root inside";
+    /* After the ids: changing them clears it. Before anything else: from here on the spawner's death is ours. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+        return "tie to the spawner's life";
+    return NULL;
+}
+
+static const char *prepare_network(void) {
+    struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &request) != 0)
+        return "bring up loopback";
+    close(fd);
+    /* No capability is needed, or given, for low ports. The file is this namespace's own. */
+    if (!write_file(AT_FDCWD, "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"))
+        return "open low ports";
+    return NULL;
+}
+
+static bool protect(const char *path, uint64_t attributes, unsigned recursion) {
+    struct mount_attr change = {.attr_set = attributes};
+    return mount_setattr_(AT_FDCWD, path, recursion, &change) == 0;
+}
+
+static const char *mask_proc(void) {
+    /* All of these are out of reach already, by ownership; masks keep it so if a kernel errs, and hide the host. */
+    static const struct {
+        const char *name, *cover; /* NULL: itself, read-only */
+    } masks[] = {{"kcore", "/dev/null"}, {"keys", "/dev/null"},          {"key-users", "/dev/null"}, {"kmsg", "/dev/null"},
+                 {"sched_debug", "/dev/null"}, {"sysrq-trigger", "/dev/null"}, {"timer_list", "/dev/null"},
+                 {"acpi", "disk"},       {"scsi", "disk"},               {"bus", NULL},              {"fs", NULL},
+                 {"irq", NULL},          {"sys", NULL}};
+    char path[32];
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        snprintf(path, sizeof path, "proc/%s", masks[i].name);
+        if ((mount(masks[i].cover ? masks[i].cover : path, path, NULL, MS_BIND, NULL) != 0 ||
+             !protect(path, MOUNT_ATTR_RDONLY, 0)) &&
+            errno != ENOENT)
+            return "mask a part of /proc";
+    }
+    return NULL;
+}
+
+static const char *bind_read_only(const char *from, const char *to) {
+    if (mount(from, to, NULL, MS_BIND | MS_REC, NULL) != 0 ||
+        !protect(to, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, AT_RECURSIVE))
+        return "bind a view of the system";
+    return NULL;
+}
+
+/* The stage: the sandbox's scratch space, which is also the root that the blank waits in. */
+static const char *prepare_stage(void) {
+    static const char *const places[] = {"upper", "work", "shm", "new", "proc", "dev", "sys", "disk", "l"};
+    const char *step;
+    char name[16];
+    umask(0);
+    if (mount("scratch", "/stage", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=16m,nr_inodes=4096") != 0 ||
+        chdir("/stage") != 0)
+        return "mount scratch space";
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (mkdir(places[i], 0755) != 0)
+            return "make the stage's directories";
+    if (chmod("shm", 01777) != 0)
+        return "open /dev/shm to all";
+    for (int i = 0; i < 4; i++) { /* enough for most images; birth makes more */
+        snprintf(name, sizeof name, "l/%d", i);
+        if (mkdir(name, 0755) != 0)
+            return "make the stage's directories";
+    }
+    if (mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) != 0)
+        return "mount /proc";
+    if ((step = mask_proc()) || (step = bind_read_only("/dev", "dev")) || (step = bind_read_only("/sys", "sys")))
+        return step;
+    if (mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620") != 0)
+        return "mount /dev/pts";
+    if (mount("shm", "dev/shm", NULL, MS_BIND, NULL) != 0)
+        return "bind /dev/shm";
+    if (syscall(__NR_pivot_root, ".", ".") != 0 || umount2(".", MNT_DETACH) != 0 || chdir("/") != 0)
+        return "pivot to the stage";
+    return NULL;
+}
+
+_Noreturn static void fail(int socket_fd, const char *step) {
+    struct failure failure = {.error = errno};
+    snprintf(failure.step, sizeof failure.step, "%s", step);
+    send(socket_fd, &failure, sizeof failure, MSG_NOSIGNAL);
+    _exit(71);
+}
+
+static int keep_only(int fd) {
+    int low = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (low < 0 || (low > 3 && dup3(fd, 3, O_CLOEXEC) < 0))
+        return -1;
+    if (syscall(__NR_close_range, 4, ~0u, 0) != 0)
+        return -1;
+    return 3;
+}
+
+_Noreturn static void blank_child(int socket_fd, bool host_network) {
+    char go;
+    const char *step;
+    struct order order;
+    int fds[MAX_LAYERS + MAX_BINDS + 3], fd_count;
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_NAME, "dutyfree-agent");
+    if ((socket_fd = keep_only(socket_fd)) < 0)
+        _exit(72);
+    if (read(socket_fd, &go, 1) != 1)
+        _exit(0); /* the spawner changed its mind, or is gone */
+    if ((step = become_root_inside()))
+        fail(socket_fd, step);
+    if (unshare(CLONE_NEWCGROUP) != 0) /* after joining: our own cgroup becomes the root we see */
+        fail(socket_fd, "unshare cgroup namespace");
+    if (sethostname("sandbox", 7) != 0)
+        fail(socket_fd, "name the host");
+    if ((!host_network && (step = prepare_network())) || (step = prepare_stage()) || (step = birth_promise()))
+        fail(socket_fd, step);
+    ssize_t size = receive_with_fds(socket_fd, &order, sizeof order, fds, &fd_count, (int)(sizeof fds / sizeof *fds));
+    if (size != sizeof order)
+        _exit(0);
+    if ((step = birth_root(&order, fds)) || (step = birth_drop_privileges(order.pids)))
+        fail(socket_fd, step);
+    close(socket_fd);
+    agent_serve(&(struct agent_options){
+        .in_fd = fds[0], .out_fd = fds[0], .oom_fd = order.flags & ORDER_OOM ? fds[1] : -1, .score_fd = -1, .init = true});
+}
+
+/* ---- in the spawner ------------------------------------------------------------------------------------------------ */
+
+static bool map_ids(pid_t pid, const struct slot *slot) {
+    char path[48], line[48];
+    uint32_t count = powers.idmap ? RANGE_SIZE : 1;
+    snprintf(line, sizeof line, "0 %u %u", slot->first_id, count);
+    snprintf(path, sizeof path, "/proc/%d/uid_map", pid);
+    if (!write_file(AT_FDCWD, path, line))
+        return false;
+    snprintf(path, sizeof path, "/proc/%d/gid_map", pid);
+    return write_file(AT_FDCWD, path, line);
+}
+
+/* Any user namespace with the slot's range serves for shifting owners: the first blank's is kept for all. */
+static bool keep_userns(pid_t pid, struct slot *slot) {
+    char path[48];
+    if (slot->userns_fd >= 0 || !powers.idmap)
+        return true;
+    snprintf(path, sizeof path, "/proc/%d/ns/user", pid);
+    slot->userns_fd = open(path, O_RDONLY | O_CLOEXEC);
+    return slot->userns_fd >= 0;
+}
+
+static const char *clone_into(struct sandbox *blank, int child_socket) {
+    struct clone_args arguments = {
+        .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
+                 (blank->host_network ? 0 : (uint64_t)CLONE_NEWNET),
+        .exit_signal = SIGCHLD,
+    };
+    int cgroup_fd = -1;
+    if (cgroup_kind == CGROUP_V2) {
+        if ((cgroup_fd = cgroup_open(&blank->slot->cgroup)) < 0)
+            return "open the cgroup";
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = (uint64_t)cgroup_fd;
+    }
+    blank->pid = (pid_t)syscall(__NR_clone3, &arguments, sizeof arguments);
+    if (blank->pid == 0)
+        blank_child(child_socket, blank->host_network);
+    int saved = errno;
+    if (cgroup_fd >= 0)
+        close(cgroup_fd);
+    errno = saved;
+    return blank->pid < 0 ? "clone into namespaces" : NULL;
+}
+
+const char *blank_make(struct sandbox *blank, bool host_network) {
+    int pair[2];
+    *blank = (struct sandbox){.life = BLANK, .pid = -1, .socket_fd = -1, .host_network = host_network};
+    if (!(blank->slot = slot_take())) {
+        blank->life = EMPTY;
+        return "take a slot";
+    }
+    const char *step = NULL;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        step = "make a socket";
+    } else {
+        blank->socket_fd = pair[0];
+        step = clone_into(blank, pair[1]);
+        close(pair[1]);
+    }
+    if (!step && (!map_ids(blank->pid, blank->slot) || !keep_userns(blank->pid, blank->slot)))
+        step = "map ids";
+    if (!step && !cgroup_join(&blank->slot->cgroup, blank->pid))
+        step = "join cgroups";
+    if (!step && write(blank->socket_fd, "g", 1) != 1)
+        step = "start the blank";
+    if (step)
+        blank_kill(blank);
+    return step;
+}
+
+void blank_kill(struct sandbox *sandbox) {
+    int saved = errno;
+    if (sandbox->pid > 0) {
+        kill(sandbox->pid, SIGKILL); /* ours and not yet collected: the number cannot mean anybody else */
+        sandbox->life = DYING;
+    } else {
+        if (sandbox->socket_fd >= 0)
+            close(sandbox->socket_fd);
+        slot_put(sandbox->slot);
+        sandbox->life = EMPTY;
+    }
+    errno = saved;
+}

@@ -1,0 +1,284 @@
+/* Limits by cgroups: version 1 (three hierarchies), version 2 (one), or none.
+ *
+ * Layout: <hierarchy>/<where we are>/dutyfree-<pid>-<start time>/<slot>. The name tells whose it is: at the next start the
+ * directories of owners that are no more are removed, those of living ones never. On version 2 our own cgroup cannot have
+ * both processes and limited children, so there the directory hangs below the hierarchy's root. Slots keep their cgroups
+ * from one sandbox to the next: page cache stays charged to a cgroup, and removing one that has any leaves a dying one. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "spawner.h"
+
+enum { MEMORY, PIDS, CPU, CONTROLLERS };
+static const char *const controllers[CONTROLLERS] = {"memory", "pids", "cpu"};
+
+enum cgroup_kind cgroup_kind;
+char cgroup_lost[96];
+static int base[CONTROLLERS] = {-1, -1, -1}; /* <hierarchy>/<where we are> */
+static int ours[CONTROLLERS] = {-1, -1, -1}; /* …/dutyfree-<pid>-<start> */
+static char our_name[64];
+
+/* Field 22 of /proc/PID/stat; the command's name (field 2) may hold spaces and parentheses. */
+static uint64_t start_time(pid_t pid) {
+    char path[32], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t size = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (size <= 0)
+        return 0;
+    text[size] = 0;
+    char *at = strrchr(text, ')');
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at ? strtoull(at, NULL, 10) : 0;
+}
+
+static void remove_tree(int parent, const char *name) {
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *listing = fd < 0 ? NULL : fdopendir(fd);
+    if (!listing)
+        return;
+    for (struct dirent *entry; (entry = readdir(listing));)
+        if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
+            remove_tree(fd, entry->d_name);
+    /* v1 only: gives the page cache back first, so that no dying cgroup stays. Absent on v2, where it is not needed:
+     * there the charge moves to the parent. */
+    write_file(fd, "memory.force_empty", "0");
+    closedir(listing);
+    unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+static void sweep(int parent) {
+    int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *listing = fd < 0 ? NULL : fdopendir(fd);
+    if (!listing)
+        return;
+    for (struct dirent *entry; (entry = readdir(listing));) {
+        int pid;
+        uint64_t started;
+        if (sscanf(entry->d_name, "dutyfree-%d-%" SCNu64, &pid, &started) == 2 && start_time(pid) != started)
+            remove_tree(parent, entry->d_name);
+    }
+    closedir(listing);
+}
+
+/* Where the hierarchy with this controller ("" for version 2) is mounted; root of the mount must be the hierarchy's. */
+static bool find_mount(const char *controller, char *out, size_t size) {
+    FILE *table = fopen("/proc/self/mountinfo", "re");
+    char line[4096];
+    bool found = false;
+    while (table && !found && fgets(line, sizeof line, table)) {
+        char root[512], point[512], type[32], options[512];
+        char *dash = strstr(line, " - ");
+        if (!dash || sscanf(line, "%*s %*s %*s %511s %511s", root, point) != 2 ||
+            sscanf(dash + 3, "%31s %*s %511s", type, options) != 2)
+            continue;
+        if (*controller == 0)
+            found = strcmp(type, "cgroup2") == 0;
+        else if (strcmp(type, "cgroup") == 0)
+            for (char *save, *word = strtok_r(options, ",", &save); word && !found; word = strtok_r(NULL, ",", &save))
+                found = strcmp(word, controller) == 0;
+        if (found)
+            snprintf(out, size, "%s", point);
+    }
+    if (table)
+        fclose(table);
+    return found;
+}
+
+/* Our own place in the hierarchy of this controller, from /proc/self/cgroup. */
+static void own_place(const char *controller, char *out, size_t size) {
+    FILE *table = fopen("/proc/self/cgroup", "re");
+    char line[1024];
+    snprintf(out, size, "/");
+    while (table && fgets(line, sizeof line, table)) {
+        char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
+        if (!path)
+            continue;
+        *path++ = 0;
+        path[strcspn(path, "\n")] = 0;
+        for (char *save, *word = strtok_r(list + 1, ",", &save); word; word = strtok_r(NULL, ",", &save))
+            if (strcmp(word, controller) == 0)
+                snprintf(out, size, "%s", path);
+    }
+    if (table)
+        fclose(table);
+}
+
+static int make_ours(int parent) {
+    sweep(parent);
+    if (mkdirat(parent, our_name, 0755) != 0)
+        return -1;
+    return openat(parent, our_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static void give_up(const char *why) {
+    for (int i = 0; i < CONTROLLERS; i++) {
+        if (ours[i] >= 0) {
+            unlinkat(base[i], our_name, AT_REMOVEDIR);
+            close(ours[i]);
+        }
+        base[i] = ours[i] = -1;
+    }
+    cgroup_kind = CGROUP_NONE;
+    snprintf(cgroup_lost, sizeof cgroup_lost, "%s", why);
+}
+
+static bool prepare_v2(void) {
+    char point[512];
+    if (!find_mount("", point, sizeof point))
+        return false;
+    int root = open(point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0 || !write_file(root, "cgroup.subtree_control", "+memory +pids +cpu")) {
+        if (root >= 0)
+            close(root);
+        return false;
+    }
+    int mine = make_ours(root);
+    if (mine < 0 || !write_file(mine, "cgroup.subtree_control", "+memory +pids +cpu")) {
+        close(root);
+        return false;
+    }
+    for (int i = 0; i < CONTROLLERS; i++) {
+        base[i] = root;
+        ours[i] = mine;
+    }
+    cgroup_kind = CGROUP_V2;
+    return true;
+}
+
+static bool prepare_v1(void) {
+    for (int i = 0; i < CONTROLLERS; i++) {
+        char point[512], place[512], path[1100];
+        if (!find_mount(controllers[i], point, sizeof point))
+            return false;
+        own_place(controllers[i], place, sizeof place);
+        snprintf(path, sizeof path, "%s%s", point, place);
+        base[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (base[i] < 0 || (ours[i] = make_ours(base[i])) < 0)
+            return false;
+    }
+    cgroup_kind = CGROUP_V1;
+    return true;
+}
+
+void cgroup_prepare(const char *kind) {
+    bool any = strcmp(kind, "auto") == 0;
+    snprintf(our_name, sizeof our_name, "dutyfree-%d-%" PRIu64, getpid(), start_time(getpid()));
+    if ((any || strcmp(kind, "v2") == 0) && prepare_v2())
+        return;
+    if ((any || strcmp(kind, "v1") == 0) && prepare_v1())
+        return;
+    int error = errno;
+    char why[96];
+    snprintf(why, sizeof why, "no writable cgroup hierarchy with memory, pids and cpu (%s)", strerror(error));
+    give_up(strcmp(kind, "none") == 0 ? "cgroups were switched off" : why);
+}
+
+int cgroup_open(const struct cgroup *cgroup) {
+    char name[16];
+    snprintf(name, sizeof name, "%u", cgroup->number);
+    return openat(ours[MEMORY], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+bool cgroup_make(struct cgroup *cgroup, uint32_t number) {
+    char name[48];
+    *cgroup = (struct cgroup){.number = number, .oom_fd = -1};
+    if (cgroup_kind == CGROUP_NONE)
+        return true;
+    snprintf(name, sizeof name, "%u", number);
+    for (int i = 0; i < (cgroup_kind == CGROUP_V2 ? 1 : CONTROLLERS); i++)
+        if (mkdirat(ours[i], name, 0755) != 0 && errno != EEXIST)
+            return false;
+    snprintf(name, sizeof name, "%u/%s", number, cgroup_kind == CGROUP_V2 ? "memory.events" : "memory.oom_control");
+    cgroup->oom_fd = openat(ours[MEMORY], name, O_RDONLY | O_CLOEXEC);
+    return true;
+}
+
+static bool write_text(const struct cgroup *cgroup, int controller, const char *name, const char *text) {
+    char path[64];
+    snprintf(path, sizeof path, "%u/%s", cgroup->number, name);
+    return write_file(ours[controller], path, text);
+}
+
+static bool write_number(const struct cgroup *cgroup, int controller, const char *name, uint64_t value,
+                         const char *unlimited) {
+    char text[32];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    return write_text(cgroup, controller, name, value ? text : unlimited);
+}
+
+static bool limit_memory(const struct cgroup *cgroup, uint64_t bytes) {
+    if (cgroup_kind == CGROUP_V2) {
+        write_text(cgroup, MEMORY, "memory.swap.max", bytes ? "0" : "max"); /* absent without swap accounting */
+        return write_number(cgroup, MEMORY, "memory.max", bytes, "max");
+    }
+    /* memory+swap (absent without swap accounting) may never be below memory, so the order depends on the direction. */
+    bool up = bytes == 0 || (cgroup->last.memory_bytes && bytes > cgroup->last.memory_bytes);
+    if (up)
+        write_number(cgroup, MEMORY, "memory.memsw.limit_in_bytes", bytes, "-1");
+    bool done = write_number(cgroup, MEMORY, "memory.limit_in_bytes", bytes, "-1");
+    if (!up)
+        write_number(cgroup, MEMORY, "memory.memsw.limit_in_bytes", bytes, "-1");
+    return done;
+}
+
+static bool limit_cpu(const struct cgroup *cgroup, uint64_t quota_us) {
+    if (cgroup_kind == CGROUP_V1)
+        return write_number(cgroup, CPU, "cpu.cfs_quota_us", quota_us, "-1");
+    char text[48];
+    snprintf(text, sizeof text, "%" PRIu64 " 100000", quota_us);
+    return write_text(cgroup, CPU, "cpu.max", quota_us ? text : "max 100000");
+}
+
+bool cgroup_limit(struct cgroup *cgroup, const struct limits *limits) {
+    if (cgroup_kind == CGROUP_NONE)
+        return true;
+    if (limits->memory_bytes != cgroup->last.memory_bytes && !limit_memory(cgroup, limits->memory_bytes))
+        return false;
+    cgroup->last.memory_bytes = limits->memory_bytes;
+    if (limits->pids != cgroup->last.pids && !write_number(cgroup, PIDS, "pids.max", limits->pids, "max"))
+        return false;
+    cgroup->last.pids = limits->pids;
+    if (limits->cpu_quota_us != cgroup->last.cpu_quota_us && !limit_cpu(cgroup, limits->cpu_quota_us))
+        return false;
+    cgroup->last.cpu_quota_us = limits->cpu_quota_us;
+    return true;
+}
+
+bool cgroup_join(const struct cgroup *cgroup, pid_t pid) {
+    if (cgroup_kind != CGROUP_V1)
+        return true;
+    for (int i = 0; i < CONTROLLERS; i++)
+        if (!write_number(cgroup, i, "cgroup.procs", (uint64_t)pid, ""))
+            return false;
+    return true;
+}
+
+uint64_t cgroup_oom_kills(const struct cgroup *cgroup) {
+    char text[512];
+    ssize_t size = cgroup->oom_fd < 0 ? -1 : pread(cgroup->oom_fd, text, sizeof text - 1, 0);
+    if (size <= 0)
+        return 0;
+    text[size] = 0;
+    const char *at = strstr(text, "oom_kill ");
+    return at ? strtoull(at + strlen("oom_kill "), NULL, 10) : 0;
+}
+
+void cgroup_remove_all(void) {
+    for (int i = 0; i < CONTROLLERS && cgroup_kind != CGROUP_NONE; i++)
+        if (ours[i] >= 0)
+            remove_tree(base[i], our_name);
+}

@@ -1,0 +1,355 @@
+/* The spawner's loop: orders from the owner, deaths of children, lifetimes, and a stock of blanks kept ready.
+ *
+ *   dutyfree-spawner --control FD --owner PID [--cgroup auto|v1|v2|none]
+ *
+ * It ends with its owner, told by the control socket's end and, should a fork of the owner hold that open, by a pidfd on the
+ * owner itself. Its end is the end of every sandbox: orderly here, and by the kernel (PDEATHSIG) if we are killed. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "spawner.h"
+
+/* Making a blank costs the kernel a millisecond, which the new sandbox's first command would feel: so not right after an
+ * order. A burst that empties the stock pays that millisecond each. */
+enum { REFILL_PAUSE_MS = 10 };
+enum { MAX_FDS = MAX_LAYERS + MAX_BINDS + 3 };
+
+static struct sandbox sandboxes[MAX_SANDBOXES];
+static uint32_t highest;      /* entries in use lie below */
+static uint32_t stock_target; /* blanks to keep ready */
+static bool refill_failed;    /* until somebody asks: a machine that cannot make blanks is not asked in a loop */
+
+uint64_t monotonic_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static struct sandbox *free_entry(void) {
+    for (uint32_t i = 0; i < MAX_SANDBOXES; i++)
+        if (sandboxes[i].life == EMPTY) {
+            if (i >= highest)
+                highest = i + 1;
+            return &sandboxes[i];
+        }
+    errno = EUSERS;
+    return NULL;
+}
+
+static struct sandbox *find_tag(uint32_t tag) {
+    for (uint32_t i = 0; i < highest; i++)
+        if ((sandboxes[i].life == LIVE || sandboxes[i].life == DYING) && sandboxes[i].tag == tag)
+            return &sandboxes[i];
+    return NULL;
+}
+
+static uint32_t stock(void) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < highest; i++)
+        count += sandboxes[i].life == BLANK;
+    return count;
+}
+
+/* ---- deaths ---------------------------------------------------------------------------------------------------------- */
+
+static void report_death(struct sandbox *sandbox, int status) {
+    struct failure failure;
+    bool told = recv(sandbox->socket_fd, &failure, sizeof failure, MSG_DONTWAIT) == sizeof failure;
+    if (sandbox->life == BLANK)
+        refill_failed = true;
+    if (sandbox->tag == 0)
+        return;
+    if (told) {
+        failure.step[sizeof failure.step - 1] = 0;
+        send_event(EVENT_FAILED, sandbox->tag, failure.error, 0, failure.step);
+        return;
+    }
+    if (sandbox->reason == GONE_DIED && cgroup_oom_kills(&sandbox->slot->cgroup) > sandbox->oom_kills)
+        sandbox->reason = GONE_OOM;
+    send_event(EVENT_GONE, sandbox->tag, status, sandbox->reason, "");
+}
+
+static void collect_deaths(void) {
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+        for (uint32_t i = 0; i < highest; i++)
+            if (sandboxes[i].life != EMPTY && sandboxes[i].pid == pid) {
+                /* The first process of a pid namespace is collected after all others: the cgroups are empty now. */
+                report_death(&sandboxes[i], status);
+                close(sandboxes[i].socket_fd);
+                slot_put(sandboxes[i].slot);
+                sandboxes[i].life = EMPTY;
+            }
+}
+
+static void end_sandbox(struct sandbox *sandbox, enum gone_reason reason) {
+    if (sandbox->life != LIVE)
+        return;
+    sandbox->reason = reason;
+    blank_kill(sandbox);
+}
+
+static int end_lifetimes(void) { /* milliseconds to the next one; -1: none */
+    uint64_t now = monotonic_ns(), next = 0;
+    for (uint32_t i = 0; i < highest; i++) {
+        struct sandbox *sandbox = &sandboxes[i];
+        if (sandbox->life != LIVE || sandbox->ends_ns == 0)
+            continue;
+        if (sandbox->ends_ns <= now)
+            end_sandbox(sandbox, GONE_LIFETIME);
+        else if (next == 0 || sandbox->ends_ns < next)
+            next = sandbox->ends_ns;
+    }
+    return next ? (int)((next - now) / 1000000 + 1) : -1;
+}
+
+/* ---- orders ---------------------------------------------------------------------------------------------------------- */
+
+static struct sandbox *take_blank(bool host_network, const char **step) {
+    for (uint32_t i = 0; i < highest; i++)
+        if (sandboxes[i].life == BLANK && sandboxes[i].host_network == host_network)
+            return &sandboxes[i];
+    struct sandbox *blank = free_entry();
+    *step = blank ? blank_make(blank, host_network) : "take an entry";
+    return *step ? NULL : blank;
+}
+
+/* Opens what the blank needs, in the order struct order promises. */
+static const char *gather(const struct create_request *request, const struct sandbox *blank, const int *given,
+                          struct order *order, int *fds, int *count) {
+    const struct slot *slot = blank->slot;
+    const char *step = NULL;
+    fds[(*count)++] = given[0];
+    if (slot->cgroup.oom_fd >= 0) {
+        order->flags |= ORDER_OOM;
+        fds[(*count)++] = slot->cgroup.oom_fd;
+    }
+    if (request->flags & CREATE_DISK) {
+        int disk = disk_mount(given[1], slot->userns_fd, &step);
+        if (disk < 0)
+            return step;
+        order->flags |= ORDER_DISK;
+        fds[(*count)++] = disk;
+    }
+    for (uint32_t i = 0; i < request->layer_count + request->bind_count; i++) {
+        uint32_t number = i < request->layer_count ? request->layers[i] : request->binds[i - request->layer_count].layer;
+        int tree = ground_clone_layer(number, slot->userns_fd);
+        if (tree < 0)
+            return "clone a layer";
+        fds[(*count)++] = tree;
+    }
+    for (uint32_t i = 0; i < request->bind_count; i++)
+        memcpy(order->targets[i], request->binds[i].target, TARGET_SIZE);
+    return NULL;
+}
+
+static const char *order_blank(const struct create_request *request, struct sandbox *blank, const int *given) {
+    struct limits limits = {request->memory_bytes, request->cpu_quota_us, request->pids};
+    struct order order = {.disk_bytes = request->disk_bytes,
+                          .files = request->files,
+                          .layer_count = request->layer_count,
+                          .bind_count = request->bind_count,
+                          .pids = request->pids};
+    int fds[MAX_FDS], count = 0;
+    if (!cgroup_limit(&blank->slot->cgroup, &limits))
+        return "set limits";
+    const char *step = gather(request, blank, given, &order, fds, &count);
+    if (!step && !send_with_fds(blank->socket_fd, &order, sizeof order, fds, count))
+        step = "order the blank";
+    int saved = errno;
+    for (int i = 1 + !!(order.flags & ORDER_OOM); i < count; i++)
+        close(fds[i]); /* the blank has its own copies */
+    errno = saved;
+    return step;
+}
+
+static void create(const struct create_request *request, const int *given) {
+    const char *step = NULL;
+    struct sandbox *blank = take_blank(request->flags & CREATE_HOST_NETWORK, &step);
+    if (blank && (step = order_blank(request, blank, given)))
+        blank_kill(blank);
+    if (step) {
+        send_event(EVENT_FAILED, request->head.tag, errno, 0, step);
+        return;
+    }
+    blank->life = LIVE;
+    blank->tag = request->head.tag;
+    blank->reason = GONE_DIED;
+    blank->oom_kills = cgroup_oom_kills(&blank->slot->cgroup);
+    blank->ends_ns = request->lifetime_ns ? monotonic_ns() + request->lifetime_ns : 0;
+}
+
+static bool create_request_is_sound(const struct create_request *request, ssize_t size, int fd_count) {
+    if (size != sizeof *request || request->layer_count == 0 || request->layer_count > MAX_LAYERS ||
+        request->bind_count > MAX_BINDS || fd_count != 1 + !!(request->flags & CREATE_DISK) || request->head.tag == 0)
+        return false;
+    for (uint32_t i = 0; i < request->bind_count; i++)
+        if (memchr(request->binds[i].target, 0, TARGET_SIZE) == NULL)
+            return false;
+    return true;
+}
+
+static void serve_request(const void *packet, ssize_t size, const int *fds, int fd_count) {
+    const struct request_head *head = packet;
+    const struct layer_request *layer = packet;
+    struct sandbox *sandbox;
+    if (size < (ssize_t)sizeof *head)
+        return;
+    switch (head->type) {
+    case REQUEST_LAYER:
+        if (size > (ssize_t)sizeof *layer && ((const char *)packet)[size - 1] == 0) {
+            const char *step = ground_add_layer(layer->number, (const char *)(layer + 1), layer->deep);
+            send_event(EVENT_LAYER, head->tag, step ? errno : 0, 0, step ? step : "");
+        }
+        break;
+    case REQUEST_CREATE:
+        refill_failed = false;
+        if (create_request_is_sound(packet, size, fd_count))
+            create(packet, fds);
+        else
+            send_event(EVENT_FAILED, head->tag, EINVAL, 0, "read the request");
+        break;
+    case REQUEST_DESTROY:
+        if ((sandbox = find_tag(head->tag)))
+            end_sandbox(sandbox, GONE_DESTROYED);
+        else
+            send_event(EVENT_GONE, head->tag, 0, GONE_DESTROYED, "");
+        break;
+    case REQUEST_STOCK:
+        if (size >= (ssize_t)sizeof *layer)
+            stock_target = layer->number < 256 ? layer->number : 256;
+        break;
+    }
+}
+
+static bool serve_owner(void) { /* false: the owner is gone */
+    static union {
+        struct create_request create;
+        char bytes[8192];
+    } packet;
+    int fds[MAX_FDS], fd_count;
+    ssize_t size = receive_request(&packet, sizeof packet, fds, &fd_count, MAX_FDS);
+    if (size == 0 || (size < 0 && errno == ECONNRESET))
+        return false;
+    if (size > 0)
+        serve_request(&packet, size, fds, fd_count);
+    for (int i = 0; i < fd_count; i++)
+        close(fds[i]);
+    return true;
+}
+
+static void refill(void) {
+    struct sandbox *blank = free_entry();
+    if (!blank || blank_make(blank, false))
+        refill_failed = true;
+}
+
+/* ---- life and death of the spawner ------------------------------------------------------------------------------------ */
+
+static void loop(int signal_fd, int owner_fd) {
+    struct pollfd watched[] = {{control_fd, POLLIN, 0}, {signal_fd, POLLIN, 0}, {owner_fd, POLLIN, 0}};
+    bool pausing = true;
+    for (;;) {
+        int timeout = end_lifetimes();
+        bool short_of_blanks = !refill_failed && stock() < stock_target;
+        if (short_of_blanks)
+            timeout = pausing ? REFILL_PAUSE_MS : 0;
+        watched[0].events = (short)(POLLIN | (events_wait() ? POLLOUT : 0));
+        int ready = poll(watched, 3, timeout);
+        if (ready < 0 && errno != EINTR)
+            return;
+        if (watched[1].revents) {
+            struct signalfd_siginfo info;
+            if (read(signal_fd, &info, sizeof info) == sizeof info && info.ssi_signo == SIGTERM)
+                return;
+            collect_deaths();
+        }
+        if (watched[2].revents)
+            return;
+        if (watched[0].revents & POLLOUT)
+            send_backlog();
+        if (watched[0].revents & ~POLLOUT && !serve_owner())
+            return;
+        if (ready == 0 && short_of_blanks)
+            refill();
+        pausing = ready > 0;
+    }
+}
+
+static void end_everything(void) {
+    for (uint32_t i = 0; i < highest; i++)
+        if (sandboxes[i].life != EMPTY)
+            kill(sandboxes[i].pid, SIGKILL);
+    while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+        ;
+    cgroup_remove_all();
+}
+
+static void report_ready(const char *failed_step) {
+    static const char *const kinds[] = {"none", "v1", "v2"};
+    char text[112];
+    if (failed_step) {
+        send_event(EVENT_READY, 0, errno, 0, failed_step);
+        return;
+    }
+    snprintf(text, sizeof text, "%s;%d;%.90s", kinds[cgroup_kind], powers.idmap, cgroup_lost);
+    send_event(EVENT_READY, 0, 0, 0, text);
+}
+
+int main(int argc, char **argv) {
+    const char *cgroup = "auto";
+    pid_t owner = 0;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--control") == 0)
+            control_fd = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--owner") == 0)
+            owner = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--cgroup") == 0)
+            cgroup = argv[i + 1];
+    }
+    if (control_fd < 3 || owner <= 0) {
+        fprintf(stderr, "usage: dutyfree-spawner --control FD --owner PID [--cgroup auto|v1|v2|none]\n"
+                        "started by the dutyfree package; not for use by hand\n");
+        return 64;
+    }
+    fcntl(control_fd, F_SETFD, FD_CLOEXEC);
+    int owner_fd = (int)syscall(__NR_pidfd_open, owner, 0);
+    if (owner_fd < 0 || getppid() != owner)
+        return 0; /* died already */
+    setsid(); /* a Ctrl-C in the owner's terminal is the owner's to handle */
+    prctl(PR_SET_NAME, "dutyfree-spawner");
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    sigset_t caught;
+    sigemptyset(&caught);
+    sigaddset(&caught, SIGCHLD);
+    sigaddset(&caught, SIGTERM);
+    sigprocmask(SIG_BLOCK, &caught, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    int signal_fd = signalfd(-1, &caught, SFD_CLOEXEC);
+    cgroup_prepare(cgroup); /* before the ground: it needs the host's paths */
+    const char *step = ground_prepare();
+    filter_prepare();
+    report_ready(step);
+    if (!step && signal_fd >= 0)
+        loop(signal_fd, owner_fd);
+    end_everything();
+    return 0;
+}
