@@ -1,0 +1,5 @@
+"""The native substrate: sandboxes from the kernel's own namespaces, in milliseconds."""
+
+from dutyfree.substrates.native.driver import driver
+
+__all__ = ["driver"]

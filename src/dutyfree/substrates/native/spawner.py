@@ -1,0 +1,280 @@
+"""The Python end of the spawner: one child process, one packet socket, orders out and events in.
+
+Owns the child and the socket. Knows the packet layout of `native/spawner/spawner.h` and nothing of sandboxes beyond
+their tags. All methods belong to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import struct
+import subprocess
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dutyfree.core.errors import DriverError, SandboxLost, Saturated, Unavailable
+
+CgroupKind = Literal["none", "v1", "v2"]
+
+_LAYER, _CREATE, _DESTROY, _STOCK = 1, 2, 3, 4
+_EVENT_READY, _EVENT_LAYER, _EVENT_FAILED, _EVENT_GONE = 1, 2, 3, 4
+
+_HEAD = struct.Struct("=II")
+_NUMBERED = struct.Struct("=IIII")
+_EVENT = struct.Struct("=IIiI112s")
+_MAX_LAYERS, _MAX_BINDS, _TARGET_SIZE = 60, 8, 64
+_CREATE_FIXED = struct.Struct(f"=IIQQQQQIIII{_MAX_LAYERS}I" + f"I{_TARGET_SIZE}s" * _MAX_BINDS)
+_FLAG_HOST_NETWORK, _FLAG_DISK = 1, 2
+
+ENDED_BY_ITSELF = "it ended by itself"
+GONE_REASONS = (ENDED_BY_ITSELF, "it was destroyed", "its lifetime was over", "its memory limit was reached")
+_FULL = {errno.EUSERS, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """What the spawner needs to know of one sandbox; 0 means no limit."""
+
+    memory_bytes: int
+    cpu_quota_us: int
+    disk_bytes: int
+    files: int
+    lifetime_ns: int
+    pids: int
+    host_network: bool
+    layers: Sequence[int]
+    binds: Sequence[tuple[int, str]]
+
+    def pack(self, tag: int, *, disk: bool) -> bytes:
+        """The packet of `struct create_request`."""
+        layers = [*self.layers, *[0] * (_MAX_LAYERS - len(self.layers))]
+        binds: list[int | bytes] = []
+        for number, target in [*self.binds, *[(0, "")] * (_MAX_BINDS - len(self.binds))]:
+            binds += [number, os.fsencode(target)]
+        flags = self.host_network * _FLAG_HOST_NETWORK | disk * _FLAG_DISK
+        return _CREATE_FIXED.pack(
+            _CREATE, tag, self.memory_bytes, self.cpu_quota_us, self.disk_bytes, self.files, self.lifetime_ns,
+            self.pids, flags, len(self.layers), len(self.binds), *layers, *binds,
+        )  # fmt: skip
+
+
+def _close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+@dataclass(slots=True)
+class _Sandbox:
+    """What is awaited of one tag: its failure to start, and its end."""
+
+    failed: asyncio.Future[DriverError | Saturated]
+    gone: asyncio.Future[str]
+
+
+class Spawner:
+    """A running spawner. Made by `start`; `close` ends it and every sandbox it made."""
+
+    cgroup: CgroupKind
+    """Which limits can be enforced."""
+    idmap: bool
+    """Sandboxes have id ranges of their own (the owner is root)."""
+    lost: str
+    """Why limits cannot be enforced, if they cannot."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self._process = process
+        self._control = control
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._layers: dict[Path, int] = {}
+        self._layer_answers: dict[int, asyncio.Future[None]] = {}
+        self._sandboxes: dict[int, _Sandbox] = {}
+        self._last_tag = 0
+        self._unsent: deque[tuple[bytes, list[int]]] = deque()
+        """Packets the socket had no room for, with descriptors of our own."""
+        self._loop.add_reader(control.fileno(), self._receive)
+
+    @classmethod
+    async def start(cls, program: Path, *, cgroup: str = "auto", stock: int = 4) -> Spawner:
+        """Start the program and wait until it is ready; `Unavailable` with the failed step if it cannot be."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            ours.setblocking(False)
+            try:
+                process = subprocess.Popen(
+                    [program, "--control", str(theirs.fileno()), "--owner", str(os.getpid()), "--cgroup", cgroup],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env={},
+                    cwd="/",
+                )
+            except OSError as error:
+                ours.close()
+                raise Unavailable(f"cannot start {program.name}: {error.strerror}", driver="native") from error
+        spawner = cls(process, ours)
+        try:
+            await spawner._ready
+            spawner._send(_NUMBERED.pack(_STOCK, 0, stock, 0))
+        except BaseException:
+            await spawner.close()
+            raise
+        return spawner
+
+    async def layer(self, path: Path, *, deep: bool = False) -> int:
+        """The number of a directory, made known on first use; `deep`: with what is mounted below it."""
+        number = self._layers.get(path)
+        if number is not None:
+            answer = self._layer_answers.get(number)
+            if answer is not None:
+                await asyncio.shield(answer)
+            return number
+        number = len(self._layers)
+        answer = self._layer_answers[number] = self._loop.create_future()
+        self._layers[path] = number
+        self._send(_NUMBERED.pack(_LAYER, number, number, deep) + os.fsencode(path) + b"\0")
+        await asyncio.shield(answer)
+        return number
+
+    def create(self, order: Order, stream_fd: int, disk_fd: int | None = None) -> int:
+        """Order a sandbox whose agent shall speak on `stream_fd`; gives its tag. The caller closes the descriptors."""
+        self._last_tag += 1
+        tag = self._last_tag
+        self._sandboxes[tag] = _Sandbox(self._loop.create_future(), self._loop.create_future())
+        fds = [stream_fd] if disk_fd is None else [stream_fd, disk_fd]
+        try:
+            self._send(order.pack(tag, disk=disk_fd is not None), fds)
+        except BaseException:
+            del self._sandboxes[tag]
+            raise
+        return tag
+
+    def failure(self, tag: int) -> asyncio.Future[DriverError | Saturated]:
+        """Resolves if the sandbox could not be made."""
+        return self._sandboxes[tag].failed
+
+    def gone(self, tag: int) -> asyncio.Future[str]:
+        """Resolves with the reason when the sandbox is dead and everything it owned is freed."""
+        return self._sandboxes[tag].gone
+
+    async def destroy(self, tag: int) -> None:
+        """Kill the sandbox and wait until it is gone; at once if it is already."""
+        sandbox = self._sandboxes.get(tag)
+        if sandbox is None:
+            return
+        if not sandbox.gone.done():
+            with contextlib.suppress(SandboxLost):
+                self._send(_HEAD.pack(_DESTROY, tag))
+            await asyncio.shield(sandbox.gone)
+        self._sandboxes.pop(tag, None)
+
+    async def close(self) -> None:
+        """End the spawner, and with it every sandbox; returns when all of it is gone."""
+        if self._control.fileno() >= 0:
+            self._end("the substrate was closed")
+        if self._process.returncode is None:
+            pidfd = os.pidfd_open(self._process.pid)
+            exited = self._loop.create_future()
+            self._loop.add_reader(pidfd, lambda: exited.done() or exited.set_result(None))
+            try:
+                await exited
+            finally:
+                self._loop.remove_reader(pidfd)
+                os.close(pidfd)
+            self._process.wait()
+
+    # -- the socket ---------------------------------------------------------------------------------------------------
+
+    def _send(self, packet: bytes, fds: Sequence[int] = ()) -> None:
+        if not self._unsent and self._try_send(packet, fds):
+            return
+        if not self._unsent:
+            self._loop.add_writer(self._control.fileno(), self._send_rest)
+        self._unsent.append((packet, [os.dup(fd) for fd in fds]))
+
+    def _try_send(self, packet: bytes, fds: Sequence[int]) -> bool:
+        try:
+            socket.send_fds(self._control, [packet], fds) if fds else self._control.send(packet)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise SandboxLost(f"the spawner is gone: {error.strerror}", driver="native") from error
+        return True
+
+    def _send_rest(self) -> None:
+        try:
+            while self._unsent and self._try_send(*self._unsent[0]):
+                _close_all(self._unsent.popleft()[1])
+        except SandboxLost:
+            self._end("the spawner died")
+            return
+        if not self._unsent:
+            self._loop.remove_writer(self._control.fileno())
+
+    def _receive(self) -> None:
+        for _ in range(64):  # then let others have the loop
+            try:
+                packet = self._control.recv(_EVENT.size)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet = b""
+            if len(packet) != _EVENT.size:
+                self._end("the spawner died")
+                return
+            kind, tag, error, reason, detail = _EVENT.unpack(packet)
+            self._handle(kind, tag, error, reason, detail.rstrip(b"\0").decode(errors="replace"))
+
+    def _handle(self, kind: int, tag: int, error: int, reason: int, detail: str) -> None:
+        if kind == _EVENT_READY:
+            self._handle_ready(error, detail)
+        elif kind == _EVENT_LAYER:
+            answer = self._layer_answers.pop(tag)
+            if error:
+                self._layers = {path: number for path, number in self._layers.items() if number != tag}
+                answer.set_exception(DriverError(f"{detail}: {os.strerror(error)}", driver="native", stage="image"))
+            else:
+                answer.set_result(None)
+        elif (sandbox := self._sandboxes.get(tag)) and not sandbox.gone.done():  # it may die while we ask for its death
+            if kind == _EVENT_FAILED:
+                message = f"cannot {detail}: {os.strerror(error)}"
+                failure = Saturated if error in _FULL else DriverError
+                sandbox.failed.set_result(failure(message, driver="native", stage="create"))
+            sandbox.gone.set_result(GONE_REASONS[reason])
+
+    def _handle_ready(self, error: int, detail: str) -> None:
+        if self._ready.done():
+            return
+        if error:
+            message = f"cannot {detail}: {os.strerror(error)}"
+            self._ready.set_exception(Unavailable(message, driver="native", enable="dutyfree doctor"))
+            return
+        cgroup, idmap, self.lost = detail.split(";", 2)
+        self.cgroup = "v1" if cgroup == "v1" else "v2" if cgroup == "v2" else "none"
+        self.idmap = idmap == "1"
+        self._ready.set_result(None)
+
+    def _end(self, why: str) -> None:
+        """The socket is over: whatever is awaited will not come any more."""
+        self._loop.remove_reader(self._control.fileno())
+        self._loop.remove_writer(self._control.fileno())
+        self._control.close()
+        for _, fds in self._unsent:
+            _close_all(fds)
+        self._unsent.clear()
+        if not self._ready.done():
+            self._ready.set_exception(Unavailable(f"{why} before it was ready", driver="native"))
+        for answer in self._layer_answers.values():
+            answer.set_exception(SandboxLost(why, driver="native"))
+        self._layer_answers.clear()
+        for sandbox in self._sandboxes.values():
+            if not sandbox.gone.done():
+                sandbox.gone.set_result(why)

@@ -1,0 +1,185 @@
+"""The native substrate: orders sandboxes from the spawner and reaches them through their agent's stream."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+from dutyfree.core.contract import Capabilities, Sandbox, Substrate
+from dutyfree.core.errors import DutyfreeError, Misuse, SandboxLost, Unsupported
+from dutyfree.core.pending import finish
+from dutyfree.core.spec import ISOLATION_ORDER, Limits, Spec
+from dutyfree.core.timeline import Timeline, now_ns
+from dutyfree.guest.link import Link
+from dutyfree.guest.sandbox import AgentSandbox
+from dutyfree.substrates.native.disk import scratch_image
+from dutyfree.substrates.native.image import Image, remembered, resolve
+from dutyfree.substrates.native.spawner import ENDED_BY_ITSELF, Order, Spawner
+from dutyfree.substrates.native.store import Store
+
+HELLO_TIMEOUT_S = 30.0
+"""A sandbox that has not greeted by then is given up; milliseconds are usual, seconds mean a machine in distress."""
+
+_CPU_PERIOD_US = 100_000
+_AGENT = 1
+"""The agent counts as a process too: what the caller may have comes on top."""
+
+
+def default_limits() -> Limits:
+    """What applies where the caller says nothing: enough for builds and tests, not enough to take the machine along."""
+    ram_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory_bytes = min(4 << 30, ram_bytes // 2)
+    return Limits(memory_bytes=memory_bytes, pids=1024, disk_bytes=memory_bytes, files=1_000_000)
+
+
+def native_capabilities(spawner: Spawner) -> Capabilities:
+    """What this machine lets a native sandbox do."""
+    limits = {"pids", "disk_bytes", "files"}
+    notes: dict[str, str] = {}
+    if spawner.cgroup == "none":
+        notes["limits"] = f"memory_bytes and cpus are not enforced: {spawner.lost}"
+    else:
+        limits |= {"memory_bytes", "cpus"}
+    if not spawner.idmap:
+        notes["users"] = notes["storages"] = "needs root: an ordinary user has one id to map"
+    return Capabilities(
+        isolation="namespace",
+        dispatch="agent",
+        limits=frozenset(limits),
+        networks=frozenset({"none", "host"}),
+        storages=frozenset({"memory", "disk"} if spawner.idmap else {"memory"}),
+        users=spawner.idmap,
+        stream=True,
+        terminal=True,
+        shell=True,
+        forward=True,
+        notes=notes,
+    )
+
+
+class NativeSubstrate(Substrate):
+    """Hands out sandboxes made by one spawner; they live as long as it."""
+
+    name = "native"
+
+    def __init__(self, spawner: Spawner, store: Store, version: str) -> None:
+        self.version = version
+        self.capabilities = native_capabilities(spawner)
+        self._spawner = spawner
+        self._store = store
+        self._defaults = default_limits()
+        self._boxes: set[Sandbox] = set()
+        self._last_id = 0
+
+    async def _create(self, spec: Spec) -> Sandbox:
+        timeline = Timeline()
+        start_ns = now_ns()
+        self._check(spec)
+        image = remembered(spec.image, self._store) or await asyncio.to_thread(resolve, spec.image, self._store)
+        order = await self._order(spec, image)
+        box = await self._boot(spec, image, order, timeline)
+        greeted_ns = now_ns()
+        timeline.add("create", start_ns, greeted_ns)
+        timeline.add("ready", greeted_ns, now_ns())
+        return box
+
+    async def close(self) -> None:
+        """End the spawner, which ends every sandbox."""
+        for box in list(self._boxes):
+            await finish(box.destroy())
+        await self._spawner.close()
+        self._store.close()
+
+    def _check(self, spec: Spec) -> None:
+        abilities = self.capabilities
+        if spec.isolation and ISOLATION_ORDER.index(spec.isolation) > ISOLATION_ORDER.index(abilities.isolation):
+            message = f"offers isolation {abilities.isolation!r}, not {spec.isolation!r}"
+            raise Unsupported(message, driver="native")
+        for name in spec.limits.given():
+            if name not in abilities.limits:
+                raise Unsupported(f"limits.{name}: {abilities.notes['limits']}", driver="native")
+        if spec.storage not in abilities.storages:
+            raise Unsupported(f"storage {spec.storage!r}: {abilities.notes['storages']}", driver="native")
+        if spec.user is not None and not abilities.users and spec.user not in ("root", "0"):
+            raise Unsupported(f"user {spec.user!r}: {abilities.notes['users']}", driver="native")
+
+    async def _order(self, spec: Spec, image: Image) -> Order:
+        given, default = spec.limits, self._defaults
+        return Order(
+            memory_bytes=given.memory_bytes or default.memory_bytes or 0,
+            cpu_quota_us=int(given.cpus * _CPU_PERIOD_US) if given.cpus else 0,
+            disk_bytes=given.disk_bytes or default.disk_bytes or 0,
+            files=given.files or default.files or 0,
+            lifetime_ns=int(spec.lifetime_s * 1e9) if spec.lifetime_s else 0,
+            pids=(given.pids or default.pids or 0) + _AGENT,
+            host_network=spec.network == "host",
+            layers=[await self._spawner.layer(path) for path in image.layers],
+            binds=[(await self._spawner.layer(path, deep=True), target) for path, target in image.binds],
+        )
+
+    async def _boot(self, spec: Spec, image: Image, order: Order, timeline: Timeline) -> Sandbox:
+        self._last_id += 1
+        name = f"native-{os.getpid()}-{self._last_id}"
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        disk_fd = None
+        try:
+            if spec.storage == "disk":
+                disk_fd = await asyncio.to_thread(
+                    scratch_image, self._store.root / "disks", order.disk_bytes, order.files
+                )
+            tag = self._spawner.create(order, theirs.fileno(), disk_fd)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            if disk_fd is not None:
+                os.close(disk_fd)
+        link = Link.attach(ours, sandbox=name)
+        link.cause = lambda: self._cause(spec, tag)
+        try:
+            await self._greet(link, tag)
+            box = AgentSandbox(
+                id=name, spec=spec, capabilities=self.capabilities, timeline=timeline, link=link,
+                release=lambda: self._release(box, tag), env=image.env, cwd=image.cwd, user=image.user,
+            )  # fmt: skip
+        except BaseException:
+            link.close()
+            await finish(self._spawner.destroy(tag))
+            raise
+        self._boxes.add(box)
+        return box
+
+    async def _greet(self, link: Link, tag: int) -> None:
+        try:
+            await link.hello(HELLO_TIMEOUT_S)
+        except SandboxLost as error:
+            failure = self._spawner.failure(tag)
+            if failure.done():
+                raise failure.result() from None
+            raise DutyfreeError(error.message, driver="native", stage="create") from error
+
+    async def _cause(self, spec: Spec, tag: int) -> str:
+        reason = await asyncio.shield(self._spawner.gone(tag))
+        if reason == ENDED_BY_ITSELF and spec.idle_s is not None:
+            return f"nothing was asked of it for {spec.idle_s:g} s"
+        return reason
+
+    async def _release(self, box: Sandbox, tag: int) -> None:
+        try:
+            await self._spawner.destroy(tag)
+        finally:
+            self._boxes.discard(box)
+
+
+async def open_native(program: Path, *, cgroup: str, stock: int, version: str) -> NativeSubstrate:
+    """Start a spawner and wrap it."""
+    if cgroup not in ("auto", "v1", "v2", "none"):
+        raise Misuse(f"must be auto, v1, v2 or none, not {cgroup!r}", field="cgroup", driver="native")
+    if not 0 <= stock <= 256:
+        raise Misuse(f"must be between 0 and 256, not {stock}", field="stock", driver="native")
+    store = Store.default()
+    spawner = await Spawner.start(program, cgroup=cgroup, stock=stock)
+    return NativeSubstrate(spawner, store, version)
