@@ -42,8 +42,9 @@ static const char *prepare_network(void) {
     if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &request) != 0)
         return "bring up loopback";
     close(fd);
-    /* No capability is needed, or given, for low ports. The file is this namespace's own. */
-    if (!write_file(AT_FDCWD, "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"))
+    /* No capability is needed, or given, for low ports. By the sandbox's own /proc: the host's keeps an entry for each
+     * network namespace under one name, and looking one up walks over all of them. */
+    if (!write_file(AT_FDCWD, "proc/sys/net/ipv4/ip_unprivileged_port_start", "0"))
         return "open low ports";
     return NULL;
 }
@@ -80,7 +81,7 @@ static const char *bind_read_only(const char *from, const char *to) {
 }
 
 /* The stage: the sandbox's scratch space, which is also the root that the blank waits in. */
-static const char *prepare_stage(void) {
+static const char *prepare_stage(bool host_network) {
     static const char *const places[] = {"upper", "work", "shm", "new", "proc", "dev", "sys", "disk", "l"};
     const char *step;
     char name[16];
@@ -100,6 +101,8 @@ static const char *prepare_stage(void) {
     }
     if (mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) != 0)
         return "mount /proc";
+    if (!host_network && (step = prepare_network()))
+        return step;
     if ((step = mask_proc()) || (step = bind_read_only("/dev", "dev")) || (step = bind_read_only("/sys", "sys")))
         return step;
     if (mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620") != 0)
@@ -146,7 +149,7 @@ _Noreturn static void blank_child(int socket_fd, bool host_network) {
         fail(socket_fd, "unshare cgroup namespace");
     if (sethostname("sandbox", 7) != 0)
         fail(socket_fd, "name the host");
-    if ((!host_network && (step = prepare_network())) || (step = prepare_stage()) || (step = birth_promise()))
+    if ((step = prepare_stage(host_network)) || (step = birth_promise()))
         fail(socket_fd, step);
     ssize_t size = receive_with_fds(socket_fd, &order, sizeof order, fds, &fd_count, (int)(sizeof fds / sizeof *fds));
     if (size != sizeof order)
@@ -171,14 +174,10 @@ static bool map_ids(pid_t pid, const struct slot *slot) {
     return write_file(AT_FDCWD, path, line);
 }
 
-/* Any user namespace with the slot's range serves for shifting owners: the first blank's is kept for all. */
-static bool keep_userns(pid_t pid, struct slot *slot) {
+int blank_userns(const struct sandbox *blank) {
     char path[48];
-    if (slot->userns_fd >= 0 || !powers.idmap)
-        return true;
-    snprintf(path, sizeof path, "/proc/%d/ns/user", pid);
-    slot->userns_fd = open(path, O_RDONLY | O_CLOEXEC);
-    return slot->userns_fd >= 0;
+    snprintf(path, sizeof path, "/proc/%d/ns/user", blank->pid);
+    return open(path, O_RDONLY | O_CLOEXEC);
 }
 
 static const char *clone_into(struct sandbox *blank, int child_socket) {
@@ -219,7 +218,7 @@ const char *blank_make(struct sandbox *blank, bool host_network) {
         step = clone_into(blank, pair[1]);
         close(pair[1]);
     }
-    if (!step && (!map_ids(blank->pid, blank->slot) || !keep_userns(blank->pid, blank->slot)))
+    if (!step && !map_ids(blank->pid, blank->slot))
         step = "map ids";
     if (!step && !cgroup_join(&blank->slot->cgroup, blank->pid))
         step = "join cgroups";

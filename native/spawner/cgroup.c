@@ -194,16 +194,14 @@ int cgroup_open(const struct cgroup *cgroup) {
 }
 
 bool cgroup_make(struct cgroup *cgroup, uint32_t number) {
-    char name[48];
-    *cgroup = (struct cgroup){.number = number, .oom_fd = -1};
+    char name[16];
+    *cgroup = (struct cgroup){.number = number};
     if (cgroup_kind == CGROUP_NONE)
         return true;
     snprintf(name, sizeof name, "%u", number);
     for (int i = 0; i < (cgroup_kind == CGROUP_V2 ? 1 : CONTROLLERS); i++)
         if (mkdirat(ours[i], name, 0755) != 0 && errno != EEXIST)
             return false;
-    snprintf(name, sizeof name, "%u/%s", number, cgroup_kind == CGROUP_V2 ? "memory.events" : "memory.oom_control");
-    cgroup->oom_fd = openat(ours[MEMORY], name, O_RDONLY | O_CLOEXEC);
     return true;
 }
 
@@ -267,9 +265,18 @@ bool cgroup_join(const struct cgroup *cgroup, pid_t pid) {
     return true;
 }
 
-uint64_t cgroup_oom_kills(const struct cgroup *cgroup) {
+int cgroup_open_oom(const struct cgroup *cgroup) {
+    char path[48];
+    if (cgroup_kind == CGROUP_NONE)
+        return -1;
+    snprintf(path, sizeof path, "%u/%s", cgroup->number,
+             cgroup_kind == CGROUP_V2 ? "memory.events" : "memory.oom_control");
+    return openat(ours[MEMORY], path, O_RDONLY | O_CLOEXEC);
+}
+
+uint64_t cgroup_oom_kills(int oom_fd) {
     char text[512];
-    ssize_t size = cgroup->oom_fd < 0 ? -1 : pread(cgroup->oom_fd, text, sizeof text - 1, 0);
+    ssize_t size = oom_fd < 0 ? -1 : pread(oom_fd, text, sizeof text - 1, 0);
     if (size <= 0)
         return 0;
     text[size] = 0;

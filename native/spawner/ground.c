@@ -171,23 +171,31 @@ const char *ground_add_layer(uint32_t number, const char *path, bool deep) {
     return failed;
 }
 
-int ground_clone_layer(uint32_t number, int userns_fd) {
-    char place[32];
-    if (number >= MAX_KNOWN || !known[number]) {
-        errno = ENOENT;
-        return -1;
-    }
-    snprintf(place, sizeof place, "/layers/%u", number);
-    unsigned recursion = known[number] == DEEP ? AT_RECURSIVE : 0;
+static int clone_shifted(const char *place, int userns_fd, unsigned recursion) {
     int tree = open_tree_(AT_FDCWD, place, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | recursion);
     if (tree < 0 || !powers.idmap)
         return tree;
     struct mount_attr attributes = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns_fd};
-    if (mount_setattr_(tree, "", AT_EMPTY_PATH | recursion, &attributes) != 0) {
-        int saved = errno;
-        close(tree);
-        errno = saved;
+    if (mount_setattr_(tree, "", AT_EMPTY_PATH | recursion, &attributes) == 0)
+        return tree;
+    int saved = errno;
+    close(tree);
+    errno = saved;
+    return -1;
+}
+
+int ground_clone_layer(uint32_t number, int userns_fd) {
+    char place[32];
+    if (number >= MAX_KNOWN || known[number] == UNKNOWN) {
+        errno = ENOENT;
         return -1;
+    }
+    snprintf(place, sizeof place, "/layers/%u", number);
+    int tree = clone_shifted(place, userns_fd, known[number] == DEEP ? AT_RECURSIVE : 0);
+    if (tree < 0 && errno == EINVAL && known[number] == DEEP) {
+        /* Something is mounted below whose filesystem cannot shift owners: then without what is below. */
+        known[number] = SHALLOW;
+        tree = clone_shifted(place, userns_fd, 0);
     }
     return tree;
 }

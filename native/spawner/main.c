@@ -39,6 +39,22 @@ uint64_t monotonic_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static void close_if_open(int fd) {
+    if (fd >= 0)
+        close(fd);
+}
+
+/* A child that was born has closed its end; what it might have said of a failure can no longer come. */
+static void close_sockets_of_born(void) {
+    char byte;
+    for (uint32_t i = 0; i < highest; i++)
+        if (sandboxes[i].life == LIVE && sandboxes[i].socket_fd >= 0 &&
+            recv(sandboxes[i].socket_fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0) {
+            close(sandboxes[i].socket_fd);
+            sandboxes[i].socket_fd = -1;
+        }
+}
+
 static struct sandbox *free_entry(void) {
     for (uint32_t i = 0; i < MAX_SANDBOXES; i++)
         if (sandboxes[i].life == EMPTY) {
@@ -68,7 +84,8 @@ static uint32_t stock(void) {
 
 static void report_death(struct sandbox *sandbox, int status) {
     struct failure failure;
-    bool told = recv(sandbox->socket_fd, &failure, sizeof failure, MSG_DONTWAIT) == sizeof failure;
+    bool told = sandbox->socket_fd >= 0 &&
+                recv(sandbox->socket_fd, &failure, sizeof failure, MSG_DONTWAIT) == sizeof failure;
     if (sandbox->life == BLANK)
         refill_failed = true;
     if (sandbox->tag == 0)
@@ -78,8 +95,10 @@ static void report_death(struct sandbox *sandbox, int status) {
         send_event(EVENT_FAILED, sandbox->tag, failure.error, 0, failure.step);
         return;
     }
-    if (sandbox->reason == GONE_DIED && cgroup_oom_kills(&sandbox->slot->cgroup) > sandbox->oom_kills)
+    int oom_fd = sandbox->reason == GONE_DIED ? cgroup_open_oom(&sandbox->slot->cgroup) : -1;
+    if (cgroup_oom_kills(oom_fd) > sandbox->oom_kills)
         sandbox->reason = GONE_OOM;
+    close_if_open(oom_fd);
     send_event(EVENT_GONE, sandbox->tag, status, sandbox->reason, "");
 }
 
@@ -90,7 +109,7 @@ static void collect_deaths(void) {
             if (sandboxes[i].life != EMPTY && sandboxes[i].pid == pid) {
                 /* The first process of a pid namespace is collected after all others: the cgroups are empty now. */
                 report_death(&sandboxes[i], status);
-                close(sandboxes[i].socket_fd);
+                close_if_open(sandboxes[i].socket_fd);
                 slot_put(sandboxes[i].slot);
                 sandboxes[i].life = EMPTY;
             }
@@ -123,23 +142,23 @@ static struct sandbox *take_blank(bool host_network, const char **step) {
     for (uint32_t i = 0; i < highest; i++)
         if (sandboxes[i].life == BLANK && sandboxes[i].host_network == host_network)
             return &sandboxes[i];
+    close_sockets_of_born();
     struct sandbox *blank = free_entry();
     *step = blank ? blank_make(blank, host_network) : "take an entry";
     return *step ? NULL : blank;
 }
 
-/* Opens what the blank needs, in the order struct order promises. */
-static const char *gather(const struct create_request *request, const struct sandbox *blank, const int *given,
+/* Opens what the blank needs, in the order struct order promises; all but the first of `fds` are then ours to close. */
+static const char *gather(const struct create_request *request, int userns_fd, const int *given, int oom_fd,
                           struct order *order, int *fds, int *count) {
-    const struct slot *slot = blank->slot;
     const char *step = NULL;
     fds[(*count)++] = given[0];
-    if (slot->cgroup.oom_fd >= 0) {
+    if (oom_fd >= 0) {
         order->flags |= ORDER_OOM;
-        fds[(*count)++] = slot->cgroup.oom_fd;
+        fds[(*count)++] = oom_fd;
     }
     if (request->flags & CREATE_DISK) {
-        int disk = disk_mount(given[1], slot->userns_fd, &step);
+        int disk = disk_mount(given[1], userns_fd, &step);
         if (disk < 0)
             return step;
         order->flags |= ORDER_DISK;
@@ -147,7 +166,7 @@ static const char *gather(const struct create_request *request, const struct san
     }
     for (uint32_t i = 0; i < request->layer_count + request->bind_count; i++) {
         uint32_t number = i < request->layer_count ? request->layers[i] : request->binds[i - request->layer_count].layer;
-        int tree = ground_clone_layer(number, slot->userns_fd);
+        int tree = ground_clone_layer(number, userns_fd);
         if (tree < 0)
             return "clone a layer";
         fds[(*count)++] = tree;
@@ -167,12 +186,18 @@ static const char *order_blank(const struct create_request *request, struct sand
     int fds[MAX_FDS], count = 0;
     if (!cgroup_limit(&blank->slot->cgroup, &limits))
         return "set limits";
-    const char *step = gather(request, blank, given, &order, fds, &count);
+    int userns_fd = powers.idmap ? blank_userns(blank) : -1;
+    if (powers.idmap && userns_fd < 0)
+        return "open the user namespace";
+    int oom_fd = cgroup_open_oom(&blank->slot->cgroup);
+    blank->oom_kills = cgroup_oom_kills(oom_fd);
+    const char *step = gather(request, userns_fd, given, oom_fd, &order, fds, &count);
     if (!step && !send_with_fds(blank->socket_fd, &order, sizeof order, fds, count))
         step = "order the blank";
     int saved = errno;
-    for (int i = 1 + !!(order.flags & ORDER_OOM); i < count; i++)
+    for (int i = 1; i < count; i++)
         close(fds[i]); /* the blank has its own copies */
+    close_if_open(userns_fd);
     errno = saved;
     return step;
 }
@@ -189,7 +214,6 @@ static void create(const struct create_request *request, const int *given) {
     blank->life = LIVE;
     blank->tag = request->head.tag;
     blank->reason = GONE_DIED;
-    blank->oom_kills = cgroup_oom_kills(&blank->slot->cgroup);
     blank->ends_ns = request->lifetime_ns ? monotonic_ns() + request->lifetime_ns : 0;
 }
 
@@ -253,6 +277,7 @@ static bool serve_owner(void) { /* false: the owner is gone */
 }
 
 static void refill(void) {
+    close_sockets_of_born();
     struct sandbox *blank = free_entry();
     if (!blank || blank_make(blank, false))
         refill_failed = true;

@@ -66,7 +66,7 @@ struct slot *slot_take(void) {
         return NULL;
     }
     struct slot *slot = &slots[slot_count];
-    *slot = (struct slot){.number = slot_count, .userns_fd = -1, .in_use = true};
+    *slot = (struct slot){.number = slot_count, .in_use = true};
     if (!fresh_range(&slot->first_id) || !cgroup_make(&slot->cgroup, slot->number))
         return NULL;
     slot_count++;

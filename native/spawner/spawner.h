@@ -10,6 +10,8 @@
  *   filter.c   the seccomp filter
  *   disk.c     disk-backed scratch space
  *
+ * A clone copies the descriptor table and its child closes the copies, so a live sandbox keeps none open here.
+ *
  * One process, one thread, started once by the owner (a Python process) and tied to its life. It holds privileges so
  * that nothing it creates has to: what runs untrusted code has none outside its own user namespace. */
 #ifndef DUTYFREE_SPAWNER_H
@@ -124,7 +126,6 @@ struct limits {
 
 struct cgroup {
     uint32_t number;    /* its directory's name */
-    int oom_fd;         /* counts out-of-memory kills; -1 if absent */
     struct limits last; /* as written, so that an unchanged limit costs nothing */
 };
 
@@ -135,7 +136,9 @@ bool cgroup_limit(struct cgroup *cgroup, const struct limits *limits);
 /* v1 joins after the clone; on v2 clone3 takes the directory. */
 bool cgroup_join(const struct cgroup *cgroup, pid_t pid);
 int cgroup_open(const struct cgroup *cgroup);
-uint64_t cgroup_oom_kills(const struct cgroup *cgroup);
+/* Where out-of-memory kills are counted; -1 where they are not. */
+int cgroup_open_oom(const struct cgroup *cgroup);
+uint64_t cgroup_oom_kills(int oom_fd);
 void cgroup_remove_all(void);
 
 /* ---- slot.c ------------------------------------------------------------------------------------------------------ */
@@ -143,7 +146,6 @@ void cgroup_remove_all(void);
 struct slot {
     uint32_t number;
     uint32_t first_id; /* host id of the sandbox's root */
-    int userns_fd;     /* a user namespace with that range, for idmapped mounts; -1 until the first blank made one */
     bool in_use;
     struct cgroup cgroup;
 };
@@ -167,7 +169,7 @@ enum life { EMPTY, BLANK, LIVE, DYING };
 struct sandbox { /* a child, from its clone to its end */
     enum life life;
     pid_t pid;
-    int socket_fd; /* orders to the child, and its word if it fails */
+    int socket_fd; /* orders to the child, and its word if it fails; -1 once it is born */
     struct slot *slot;
     bool host_network;
     uint32_t tag; /* the owner's name for it, once it is ordered */
@@ -179,6 +181,8 @@ struct sandbox { /* a child, from its clone to its end */
 const char *blank_make(struct sandbox *blank, bool host_network);
 /* Kills the child; its end is collected by the loop. */
 void blank_kill(struct sandbox *sandbox);
+/* The child's user namespace, whose id map shifts the owners of what is mounted for it. -1 with errno. */
+int blank_userns(const struct sandbox *blank);
 
 /* What a child sends back if it fails, before it exits. */
 struct failure {

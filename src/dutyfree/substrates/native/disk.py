@@ -37,19 +37,15 @@ def _make_template(template: Path, size_bytes: int, files: int) -> None:
     if mkfs is None:
         raise Unavailable("disk storage needs mkfs.ext4", enable="apt-get install e2fsprogs", driver="native")
     template.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=template.parent, prefix=".making-")
-    try:
-        os.ftruncate(handle, size_bytes)
-        done = subprocess.run([mkfs, *_MKFS_OPTIONS, "-N", str(files), name], capture_output=True, check=False)
+    with tempfile.TemporaryDirectory(dir=template.parent, prefix=".making-") as directory:
+        image = Path(directory) / "image"
+        image.touch()
+        os.truncate(image, size_bytes)
+        done = subprocess.run([mkfs, *_MKFS_OPTIONS, "-N", str(files), image], capture_output=True, check=False)
         if done.returncode != 0:
             message = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise DriverError(f"mkfs.ext4 failed: {' '.join(message)}", driver="native", stage="create")
-        os.rename(name, template)
-    except BaseException:
-        os.unlink(name)
-        raise
-    finally:
-        os.close(handle)
+        image.rename(template)
 
 
 def _copy_sparse(source: int, target: int, size_bytes: int) -> None:

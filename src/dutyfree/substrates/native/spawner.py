@@ -65,6 +65,28 @@ class Order:
         )  # fmt: skip
 
 
+def _launch(program: Path, cgroup: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    control = str(theirs.fileno())
+    try:
+        process = subprocess.Popen(
+            [program, "--control", control, "--owner", str(os.getpid()), "--cgroup", cgroup],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={},
+            cwd="/",
+        )
+    except OSError as error:
+        ours.close()
+        raise Unavailable(f"cannot start {program.name}: {error.strerror}", driver="native") from error
+    finally:
+        theirs.close()
+    return process, ours
+
+
 def _close_all(fds: Sequence[int]) -> None:
     for fd in fds:
         os.close(fd)
@@ -104,23 +126,7 @@ class Spawner:
     @classmethod
     async def start(cls, program: Path, *, cgroup: str = "auto", stock: int = 4) -> Spawner:
         """Start the program and wait until it is ready; `Unavailable` with the failed step if it cannot be."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            ours.setblocking(False)
-            try:
-                process = subprocess.Popen(
-                    [program, "--control", str(theirs.fileno()), "--owner", str(os.getpid()), "--cgroup", cgroup],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env={},
-                    cwd="/",
-                )
-            except OSError as error:
-                ours.close()
-                raise Unavailable(f"cannot start {program.name}: {error.strerror}", driver="native") from error
-        spawner = cls(process, ours)
+        spawner = cls(*_launch(program, cgroup))
         try:
             await spawner._ready
             spawner._send(_NUMBERED.pack(_STOCK, 0, stock, 0))
@@ -182,10 +188,10 @@ class Spawner:
             self._end("the substrate was closed")
         if self._process.returncode is None:
             pidfd = os.pidfd_open(self._process.pid)
-            exited = self._loop.create_future()
-            self._loop.add_reader(pidfd, lambda: exited.done() or exited.set_result(None))
+            exited = asyncio.Event()
+            self._loop.add_reader(pidfd, exited.set)
             try:
-                await exited
+                await exited.wait()
             finally:
                 self._loop.remove_reader(pidfd)
                 os.close(pidfd)

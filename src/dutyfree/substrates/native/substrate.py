@@ -22,6 +22,9 @@ from dutyfree.substrates.native.store import Store
 HELLO_TIMEOUT_S = 30.0
 """A sandbox that has not greeted by then is given up; milliseconds are usual, seconds mean a machine in distress."""
 
+NAME_FILES = ("/etc/resolv.conf", "/etc/hosts")
+"""What a sandbox on the host's network gets of the host's /etc, over the image's own."""
+
 _CPU_PERIOD_US = 100_000
 _AGENT = 1
 """The agent counts as a process too: what the caller may have comes on top."""
@@ -77,12 +80,16 @@ class NativeSubstrate(Substrate):
         timeline = Timeline()
         start_ns = now_ns()
         self._check(spec)
-        image = remembered(spec.image, self._store) or await asyncio.to_thread(resolve, spec.image, self._store)
+        image = remembered(spec.image, self._store)
+        if image is None:
+            image = await asyncio.to_thread(resolve, spec.image, self._store)
         order = await self._order(spec, image)
         box = await self._boot(spec, image, order, timeline)
-        greeted_ns = now_ns()
-        timeline.add("create", start_ns, greeted_ns)
-        timeline.add("ready", greeted_ns, now_ns())
+        created_ns = now_ns()
+        if spec.network == "host":
+            await self._join_network(box)
+        timeline.add("create", start_ns, created_ns)
+        timeline.add("ready", created_ns, now_ns())
         return box
 
     async def close(self) -> None:
@@ -160,6 +167,16 @@ class NativeSubstrate(Substrate):
             if failure.done():
                 raise failure.result() from None
             raise DutyfreeError(error.message, driver="native", stage="create") from error
+
+    async def _join_network(self, box: Sandbox) -> None:
+        """The machine's network is of little use without its names."""
+        try:
+            for path in NAME_FILES:
+                if Path(path).is_file():
+                    await box.write(path, Path(path).read_bytes())
+        except BaseException:
+            await finish(box.destroy())
+            raise
 
     async def _cause(self, spec: Spec, tag: int) -> str:
         reason = await asyncio.shield(self._spawner.gone(tag))
