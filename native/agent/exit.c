@@ -1,0 +1,51 @@
+/* How a command ended: the EXIT frame, and telling an out-of-memory kill from any other SIGKILL. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core.h"
+
+static int counter_fd = -1;
+static uint64_t kills;
+
+/* memory.events (v2) and memory.oom_control (v1) both have a line "oom_kill N". */
+static uint64_t read_counter(void) {
+    char text[512];
+    ssize_t got = counter_fd < 0 ? -1 : pread(counter_fd, text, sizeof text - 1, 0);
+    if (got <= 0)
+        return kills;
+    text[got] = 0;
+    const char *line = strstr(text, "oom_kill ");
+    return line ? strtoull(line + 9, NULL, 10) : kills;
+}
+
+void exit_open(int oom_fd) {
+    counter_fd = oom_fd;
+    kills = read_counter();
+}
+
+bool exit_saw_oom(void) {
+    uint64_t before = kills;
+    kills = read_counter();
+    return kills > before;
+}
+
+static uint8_t *put(uint8_t *at, uint64_t value, int size) {
+    for (int i = 0; i < size; i++)
+        *at++ = (uint8_t)(value >> 8 * i);
+    return at;
+}
+
+void exit_send(uint32_t channel, const struct exit_report *report) {
+    uint8_t payload[40], *at = payload;
+    at = put(at, report->ending, 1);
+    at = put(at, report->flags, 1);
+    at = put(at, 0, 2);
+    at = put(at, report->code, 4);
+    at = put(at, report->run_ns, 8);
+    at = put(at, report->cpu_ns, 8);
+    at = put(at, report->max_rss_bytes, 8);
+    at = put(at, report->omitted_bytes, 8);
+    send_frame(channel, WIRE_EXIT, 0, payload, sizeof payload, NULL, 0);
+}

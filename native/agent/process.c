@@ -1,0 +1,113 @@
+/* The processes we started, by pid, and the reaping of everybody who ends up below us. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core.h"
+
+enum { BUCKETS = 256 };
+
+static struct process *buckets[BUCKETS];
+static size_t count;
+static struct source children_source;
+static int list_fd = -1; /* our children, as the kernel lists them; opened when first needed */
+
+struct process *process_find(pid_t pid) {
+    struct process *process = buckets[pid % BUCKETS];
+    while (process && process->pid != pid)
+        process = process->next;
+    return process;
+}
+
+void process_add(struct process *process) {
+    struct process **bucket = &buckets[process->pid % BUCKETS];
+    process->next = *bucket;
+    *bucket = process;
+    count++;
+}
+
+void process_remove(struct process *process) {
+    struct process **link = &buckets[process->pid % BUCKETS];
+    while (*link && *link != process)
+        link = &(*link)->next;
+    if (!*link)
+        return;
+    *link = process->next;
+    count--;
+}
+
+size_t process_count(void) {
+    return count;
+}
+
+/* A child that is not one of ours and may belong to the mark. One whose mark is no command's has lost it on purpose. */
+static bool is_stray(pid_t pid, uint64_t ended) {
+    if (process_find(pid))
+        return false;
+    uint64_t mark = tree_mark_of(pid);
+    return mark == ended || !tree_is_issued(mark);
+}
+
+bool process_strays(uint64_t mark) {
+    if (list_fd < 0) {
+        char path[64];
+        snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)gettid());
+        list_fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (list_fd < 0)
+            return true; /* a kernel without the list: the caller has to scan */
+    }
+    char text[4096];
+    off_t at = 0;
+    pid_t pid = 0;
+    for (ssize_t got; (got = pread(list_fd, text, sizeof text, at)) > 0; at += got)
+        for (ssize_t i = 0; i < got; i++) {
+            if (text[i] >= '0' && text[i] <= '9') {
+                pid = pid * 10 + (text[i] - '0');
+                continue;
+            }
+            if (pid && is_stray(pid, mark))
+                return true;
+            pid = 0;
+        }
+    return false;
+}
+
+static void reap(struct source *source, uint32_t events) {
+    struct signalfd_siginfo info;
+    (void)!read(source->fd, &info, sizeof info);
+    struct process *ended = NULL, **last = &ended;
+    struct rusage usage;
+    int status;
+    pid_t pid;
+    while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+        struct process *process = process_find(pid);
+        if (!process)
+            continue;
+        process_remove(process);
+        process->status = status;
+        process->usage = usage;
+        process->next_ended = NULL;
+        *last = process;
+        last = &process->next_ended;
+    }
+    bool alone = pid < 0 && errno == ECHILD;
+    while (ended) {
+        struct process *process = ended;
+        ended = process->next_ended;
+        process->ended(process, process->status, &process->usage, alone);
+    }
+}
+
+void process_open(void) {
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    children_source = (struct source){.fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK), .ready = reap};
+    source_watch(&children_source, EPOLLIN);
+}
