@@ -1,0 +1,16 @@
+"""dutyfree for callers without an event loop: the same names, the same arguments, the same results.
+
+    with blocking.connect("native") as substrate, substrate.create(Spec(image="host")) as box:
+        print(box.run("echo hello").text())
+
+Nothing is implemented twice: each method hands the asynchronous call to one loop, which runs in a thread that the
+connection owns, and waits for it. Safe from many threads. A KeyboardInterrupt in the caller cancels the action, waits
+until that is done, and goes on its way.
+"""
+
+from __future__ import annotations
+
+from dutyfree.blocking.mirror import Sandbox, Substrate, connect
+from dutyfree.blocking.part import Forward, Process, Shell
+
+__all__ = ["Forward", "Process", "Sandbox", "Shell", "Substrate", "connect"]

@@ -1,0 +1,230 @@
+"""`Substrate` and `Sandbox`, each method of which waits for its asynchronous twin. See `core.contract`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self, TypeVar
+
+from dutyfree.blocking.bridge import Bridge
+from dutyfree.blocking.part import Forward, Process, Shell
+from dutyfree.core import contract
+from dutyfree.core.contract import (
+    DEFAULT_OUTPUT_LIMIT_BYTES,
+    Capabilities,
+    Command,
+    FileInfo,
+    Snapshot,
+    TerminalSize,
+)
+from dutyfree.core.outcome import Outcome
+from dutyfree.core.pending import Pending, finish
+from dutyfree.core.spec import Spec
+from dutyfree.core.timeline import Timeline
+
+T = TypeVar("T")
+
+
+class Sandbox:
+    """One isolated place to run commands; destroyed with its block."""
+
+    def __init__(self, bridge: Bridge, sandbox: contract.Sandbox) -> None:
+        self._bridge = bridge
+        self._sandbox = sandbox
+        self.id: str = sandbox.id
+        self.spec: Spec = sandbox.spec
+        self.timeline: Timeline = sandbox.timeline
+        self.capabilities: Capabilities = sandbox.capabilities
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.destroy()
+
+    def run(
+        self,
+        command: Command,
+        *,
+        timeout_s: float | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        user: str | None = None,
+        merge_stderr: bool = False,
+        output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
+        kill_on_output_limit: bool = False,
+        background: bool = False,
+    ) -> Outcome:
+        """Run a command to its end."""
+        return self._bridge.call(
+            self._sandbox.run(
+                command,
+                timeout_s=timeout_s,
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                user=user,
+                merge_stderr=merge_stderr,
+                output_limit_bytes=output_limit_bytes,
+                kill_on_output_limit=kill_on_output_limit,
+                background=background,
+            )
+        )
+
+    def start(
+        self,
+        command: Command,
+        *,
+        timeout_s: float | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = b"",
+        user: str | None = None,
+        merge_stderr: bool = False,
+        terminal: TerminalSize | None = None,
+        background: bool = False,
+    ) -> Process:
+        """Give a command its `Process`."""
+        process = self._bridge.call(
+            self._sandbox.start(
+                command,
+                timeout_s=timeout_s,
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                user=user,
+                merge_stderr=merge_stderr,
+                terminal=terminal,
+                background=background,
+            )
+        )
+        return Process(self._bridge, process)
+
+    def shell(self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: str | None = None) -> Shell:
+        """Open a persistent shell."""
+        return Shell(self._bridge, self._bridge.call(self._sandbox.shell(cwd=cwd, env=env, user=user)))
+
+    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """A file's bytes, or a part of them."""
+        return self._bridge.call(self._sandbox.read(path, offset=offset, length=length))
+
+    def write(self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False) -> None:
+        """Create or replace a file, with the directories above it."""
+        self._bridge.call(self._sandbox.write(path, data, mode=mode, append=append))
+
+    def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        """What is there."""
+        return self._bridge.call(self._sandbox.stat(path, follow=follow))
+
+    def mkdir(self, path: str, *, mode: int = 0o755) -> None:
+        """Make a directory and those above it."""
+        self._bridge.call(self._sandbox.mkdir(path, mode=mode))
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link or a directory."""
+        self._bridge.call(self._sandbox.remove(path, recursive=recursive))
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename; replaces a file at `target`."""
+        self._bridge.call(self._sandbox.rename(source, target))
+
+    def upload(self, local: Path | str, remote: str) -> None:
+        """Copy a local file or tree into the sandbox."""
+        self._bridge.call(self._sandbox.upload(local, remote))
+
+    def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
+        """Copy a file or tree out, to exactly `local`, which must not exist."""
+        self._bridge.call(self._sandbox.download(remote, local, limit_bytes=limit_bytes))
+
+    def expose(self, port: int) -> Forward:
+        """Relay a port of the host's loopback to `port` inside the sandbox."""
+        return Forward(self._bridge, self._bridge.call(self._sandbox.expose(port)))
+
+    def provide(self, port: int, address: str | tuple[str, int]) -> Forward:
+        """Listen on `port` of the sandbox's loopback; relay each connection to `address`."""
+        return Forward(self._bridge, self._bridge.call(self._sandbox.provide(port, address)))
+
+    def snapshot(self) -> Snapshot:
+        """Save the state."""
+        return self._bridge.call(self._sandbox.snapshot())
+
+    def fork(self, n: int) -> tuple[Sandbox, ...]:
+        """`n` sandboxes that start from this one's present state."""
+        return tuple(Sandbox(self._bridge, box) for box in self._bridge.call(_forked(self._sandbox, n)))
+
+    def reset(self) -> None:
+        """Return to the state at creation."""
+        self._bridge.call(self._sandbox.reset())
+
+    def destroy(self) -> None:
+        """End everything the sandbox owns and wait until it is gone."""
+        self._bridge.call(self._sandbox.destroy())
+
+    # Last, since within the class its name hides the built-in type.
+    def list(self, path: str, *, limit: int = 100_000) -> list[FileInfo]:
+        """A directory's entries, sorted by name."""
+        return self._bridge.call(self._sandbox.list(path, limit=limit))
+
+
+class Substrate:
+    """Something that hands out sandboxes; closed with its block."""
+
+    def __init__(self, bridge: Bridge, substrate: contract.Substrate) -> None:
+        self._bridge = bridge
+        self._substrate = substrate
+        self._closed = False
+        self.name: str = substrate.name
+        self.version: str = substrate.version
+        self.capabilities: Capabilities = substrate.capabilities
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def create(self, spec: Spec | None = None) -> Sandbox:
+        """A sandbox as `spec` says: destroy it, or use it as a block."""
+        return Sandbox(self._bridge, self._bridge.call(_awaited(self._substrate.create(spec))))
+
+    def close(self) -> None:
+        """Destroy what is left, release everything, end the loop's thread. Calling it twice is fine."""
+        if not self._closed:
+            self._closed = True
+            try:
+                self._bridge.call(self._substrate.close())
+            finally:
+                self._bridge.close()
+
+
+def connect(name: str, **options: str) -> Substrate:
+    """A substrate by its name, on a loop of its own: close it, or use it as a block."""
+    from dutyfree.substrates.registry import connect as connect_async  # noqa: PLC0415 - keeps importing cheap
+
+    bridge = Bridge()
+    try:
+        return Substrate(bridge, bridge.call(_awaited(connect_async(name, **options))))
+    except BaseException:
+        bridge.close()
+        raise
+
+
+async def _awaited(pending: Pending[T]) -> T:
+    return await pending
+
+
+async def _forked(sandbox: contract.Sandbox, n: int) -> Sequence[contract.Sandbox]:
+    """All of them, or none: if one cannot be started, the others are destroyed."""
+    tasks = [asyncio.ensure_future(_awaited(pending)) for pending in await sandbox.fork(n)]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        made = await asyncio.gather(*tasks, return_exceptions=True)
+        for box in made:
+            if isinstance(box, contract.Sandbox):
+                await finish(box.destroy())
+        raise

@@ -1,0 +1,204 @@
+"""`AgentSandbox`: the `Sandbox` contract over a link to the guest agent. Drivers make it and free the machine's side.
+
+Everything here delegates; this module owns the sandbox's end: forwards, link and machine are released once, in that
+order, by whoever calls `destroy` first or by the link when the agent breaks its word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from dutyfree.core.contract import (
+    DEFAULT_OUTPUT_LIMIT_BYTES,
+    Capabilities,
+    Command,
+    FileInfo,
+    Forward,
+    Process,
+    Sandbox,
+    Shell,
+    TerminalSize,
+)
+from dutyfree.core.outcome import Outcome
+from dutyfree.core.pending import finish
+from dutyfree.core.spec import Spec
+from dutyfree.core.timeline import Timeline
+from dutyfree.guest import command as commands
+from dutyfree.guest import file, forward, process, transfer
+from dutyfree.guest import shell as shells
+from dutyfree.guest.argument import check_request, env_items, optional_path, user_bytes
+from dutyfree.guest.link import Cause, Link
+
+Release = Callable[[], Awaitable[None]]
+"""Ends everything the driver holds for the sandbox and returns when it is gone. Called once."""
+
+
+class AgentSandbox(Sandbox):
+    """A sandbox with our agent inside."""
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the contract's own name
+        spec: Spec,
+        capabilities: Capabilities,
+        timeline: Timeline,
+        link: Link,
+        release: Release,
+        reason: Cause | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+    ) -> None:
+        """Takes over a link that has greeted, and tells the agent the defaults of every action.
+
+        These are the image's own (`env`, `cwd`, `user`) where the spec says nothing. `reason` is asked why the sandbox
+        died (None: unknown) when its stream has ended by itself.
+        """
+        self.id = id
+        self.spec = spec
+        self.capabilities = capabilities
+        self.timeline = timeline
+        self.link = link
+        link.cause = reason or link.cause
+        link.broken = self._begin_end
+        self._release = release
+        self._forwards: set[forward.AgentForward] = set()
+        self._end: asyncio.Task[None] | None = None
+        self._configure({**(env or {}), **spec.env}, spec.cwd or cwd, spec.user or user)
+
+    async def run(
+        self,
+        command: Command,
+        *,
+        timeout_s: float | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        user: str | None = None,
+        merge_stderr: bool = False,
+        output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
+        kill_on_output_limit: bool = False,
+        background: bool = False,
+    ) -> Outcome:
+        """Run a command to its end."""
+        return await commands.run(
+            self.link,
+            command,
+            timeout_s=timeout_s,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            user=user,
+            merge_stderr=merge_stderr,
+            output_limit_bytes=output_limit_bytes,
+            kill_on_output_limit=kill_on_output_limit,
+            background=background,
+        )
+
+    async def start(
+        self,
+        command: Command,
+        *,
+        timeout_s: float | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = b"",
+        user: str | None = None,
+        merge_stderr: bool = False,
+        terminal: TerminalSize | None = None,
+        background: bool = False,
+    ) -> Process:
+        """Give a command its `Process`."""
+        return await process.start(
+            self.link,
+            command,
+            timeout_s=timeout_s,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            user=user,
+            merge_stderr=merge_stderr,
+            terminal=terminal,
+            background=background,
+        )
+
+    async def shell(
+        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: str | None = None
+    ) -> Shell:
+        """Open a persistent shell."""
+        return await shells.open_shell(self.link, cwd=cwd, env=env, user=user)
+
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """A file's bytes, or a part of them."""
+        return await file.read(self.link, path, offset, length)
+
+    async def write(self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False) -> None:
+        """Create or replace a file."""
+        await file.write(self.link, path, data, mode, append)
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        """What is there."""
+        return await file.stat(self.link, path, follow)
+
+    async def list(self, path: str, *, limit: int = 100_000) -> list[FileInfo]:
+        """A directory's entries."""
+        return await file.list_directory(self.link, path, limit)
+
+    async def mkdir(self, path: str, *, mode: int = 0o755) -> None:
+        """Make a directory."""
+        await file.mkdir(self.link, path, mode)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file or a directory."""
+        await file.remove(self.link, path, recursive)
+
+    async def rename(self, source: str, target: str) -> None:
+        """What rename does in the kernel."""
+        await file.rename(self.link, source, target)
+
+    async def upload(self, local: Path | str, remote: str) -> None:
+        """Copy a local file or tree into the sandbox."""
+        await transfer.upload(self.link, local, remote)
+
+    async def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
+        """Copy a file or tree out."""
+        await transfer.download(self.link, remote, local, limit_bytes)
+
+    async def expose(self, port: int) -> Forward:
+        """Relay a port of the host's loopback to `port` inside."""
+        return self._owned(await forward.expose(self.link, port))
+
+    async def provide(self, port: int, address: str | tuple[str, int]) -> Forward:
+        """Listen on `port` inside; relay to `address`."""
+        return self._owned(await forward.provide(self.link, port, address))
+
+    async def destroy(self) -> None:
+        """End everything the sandbox owns and wait until it is gone."""
+        self._begin_end()
+        if self._end is not None:
+            await finish(asyncio.shield(self._end))
+
+    def _configure(self, env: Mapping[str, str], cwd: str | None, user: str | None) -> None:
+        items = env_items(env)
+        idle_ns = int((self.spec.idle_s or 0) * 1e9)
+        if items or cwd or user or idle_ns:
+            check_request(b"".join(items), (), items, "env")
+            self.link.configure(cwd=optional_path("cwd", cwd), user=user_bytes(user), env=items, idle_ns=idle_ns)
+
+    def _owned(self, made: forward.AgentForward) -> forward.AgentForward:
+        self._forwards.add(made)
+        return made
+
+    def _begin_end(self) -> None:
+        if self._end is None:
+            self._end = asyncio.ensure_future(self._finish_end())
+
+    async def _finish_end(self) -> None:
+        with self.timeline.span("destroy"):
+            for made in self._forwards:
+                await made.close()
+            self.link.close()
+            await self._release()

@@ -1,0 +1,170 @@
+"""`dutyfree.blocking`: the same results without an event loop of one's own."""
+
+import asyncio
+import inspect
+import os
+import signal
+import threading
+
+import pytest
+
+from dutyfree import blocking
+from dutyfree.blocking.bridge import Bridge
+from dutyfree.core import contract
+from dutyfree.core.errors import Misuse, Unsupported
+from dutyfree.core.spec import Spec
+
+
+@pytest.fixture
+def bridge():
+    bridge = Bridge()
+    yield bridge
+    bridge.close()
+
+
+@pytest.fixture
+def host():
+    with blocking.connect("host") as substrate:
+        yield substrate
+
+
+async def answer(value):
+    await asyncio.sleep(0)
+    return value
+
+
+async def fail(error):
+    raise error
+
+
+def test_a_result_crosses_the_threads(bridge):
+    assert bridge.call(answer(7)) == 7
+
+
+def test_an_error_crosses_the_threads(bridge):
+    with pytest.raises(FileNotFoundError):
+        bridge.call(fail(FileNotFoundError()))
+    assert bridge.call(answer(1)) == 1
+
+
+def test_many_threads_share_one_loop(bridge):
+    results = []
+
+    def work(i):
+        results.extend(bridge.call(answer(i)) for _ in range(50))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == sorted(i for i in range(16) for _ in range(50))
+
+
+def test_a_keyboard_interrupt_cancels_the_action_and_is_raised(bridge):
+    events = []
+    main = threading.main_thread().ident
+
+    async def long():
+        events.append("started")
+        signal.pthread_kill(main, signal.SIGINT)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            events.append("undone")
+
+    with pytest.raises(KeyboardInterrupt):
+        bridge.call(long())
+    assert events == ["started", "undone"]
+    assert bridge.call(answer("usable")) == "usable"
+
+
+def test_closing_ends_calls_of_other_threads():
+    bridge = Bridge()
+    started = threading.Event()
+    caught = []
+
+    async def long():
+        started.set()
+        await asyncio.get_running_loop().create_future()
+
+    def work():
+        try:
+            bridge.call(long())
+        except Misuse as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    started.wait()
+    bridge.close()
+    thread.join()
+    assert len(caught) == 1
+    bridge.close()
+    with pytest.raises(Misuse, match="closed"):
+        bridge.call(answer(1))
+
+
+def test_a_call_from_the_loop_itself_is_refused(bridge):
+    async def inside():
+        return bridge.call(answer(1))
+
+    with pytest.raises(Misuse, match="own thread"):
+        bridge.call(inside())
+
+
+PAIRS = [
+    (contract.Sandbox, blocking.Sandbox),
+    (contract.Shell, blocking.Shell),
+    (contract.Process, blocking.Process),
+    (contract.Forward, blocking.Forward),
+    (contract.Substrate, blocking.Substrate),
+]
+
+
+@pytest.mark.parametrize(("original", "mirror"), PAIRS)
+def test_every_method_is_mirrored_with_its_signature(original, mirror):
+    for name, method in inspect.getmembers(original, inspect.isfunction):
+        if name.startswith("_"):
+            continue
+        ours = inspect.signature(getattr(mirror, name)).parameters.values()
+        theirs = inspect.signature(method).parameters.values()
+        assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs], name
+
+
+def test_a_sandbox_is_used_without_a_loop(host, tmp_path):
+    with host.create(Spec(network="host")) as box:
+        assert box.run(["echo", "hello"]).stdout == b"hello\n"
+        box.write(f"{tmp_path}/d/f", b"data")
+        assert box.read(f"{tmp_path}/d/f") == b"data"
+        assert [info.name for info in box.list(f"{tmp_path}/d")] == ["f"]
+        assert box.stat(f"{tmp_path}/d/f").size_bytes == 4
+        with pytest.raises(FileNotFoundError):
+            box.read(f"{tmp_path}/none")
+        if not box.capabilities.snapshot:
+            with pytest.raises(Unsupported):
+                box.snapshot()
+
+
+def test_an_interrupted_command_is_killed(host, tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def interrupt():
+        fifo.read_text()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    with host.create(Spec(network="host")) as box:
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            box.run(f"echo go > {fifo}; sleep 1000")
+        thread.join()
+        assert box.run(["true"]).ok
+
+
+def test_a_name_nobody_knows_leaves_no_thread():
+    before = threading.active_count()
+    with pytest.raises(Misuse):
+        blocking.connect("no-such-substrate")
+    assert threading.active_count() == before
