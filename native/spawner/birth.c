@@ -43,7 +43,7 @@ static bool attach(int tree, const char *from, int root, const char *place) {
 
 static const char *size_scratch(const struct order *order) {
     char options[96];
-    enum { OWN_FILES = 20 }; /* the stage and the overlay need these themselves */
+    enum { OWN_FILES = 17 }; /* the stage and the overlay need these themselves */
     int used = 0;
     options[0] = 0;
     if (order->disk_bytes)

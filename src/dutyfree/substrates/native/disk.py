@@ -16,9 +16,13 @@ from dutyfree.core.errors import DriverError, Unavailable
 
 _MKFS_OPTIONS = ("-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,root_owner=0:0")
 
+_BYTES_PER_FILE = 4096
+"""A file takes at least a block, so more inodes than blocks cannot be used (and mkfs refuses them)."""
+
 
 def scratch_image(templates: Path, size_bytes: int, files: int) -> int:
     """A descriptor of a fresh image with room for so many bytes and files. Blocks; the caller closes it."""
+    files = min(files, size_bytes // _BYTES_PER_FILE)
     template = templates / f"{size_bytes}-{files}.ext4"
     if not template.exists():
         _make_template(template, size_bytes, files)

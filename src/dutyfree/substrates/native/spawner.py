@@ -35,6 +35,7 @@ _FLAG_HOST_NETWORK, _FLAG_DISK = 1, 2
 
 ENDED_BY_ITSELF = "it ended by itself"
 GONE_REASONS = (ENDED_BY_ITSELF, "it was destroyed", "its lifetime was over", "its memory limit was reached")
+_DESTROYED = 1
 _FULL = {errno.EUSERS, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC}
 
 
@@ -167,9 +168,10 @@ class Spawner:
         """Resolves if the sandbox could not be made."""
         return self._sandboxes[tag].failed
 
-    def gone(self, tag: int) -> asyncio.Future[str]:
-        """Resolves with the reason when the sandbox is dead and everything it owned is freed."""
-        return self._sandboxes[tag].gone
+    async def end_of(self, tag: int) -> str:
+        """Why the sandbox is dead, once it is and everything it owned is freed."""
+        sandbox = self._sandboxes.get(tag)
+        return await asyncio.shield(sandbox.gone) if sandbox else GONE_REASONS[_DESTROYED]
 
     async def destroy(self, tag: int) -> None:
         """Kill the sandbox and wait until it is gone; at once if it is already."""

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from dutyfree.core.contract import Capabilities, Sandbox, Substrate
-from dutyfree.core.errors import DutyfreeError, Misuse, SandboxLost, Unsupported
+from dutyfree.core.errors import DriverError, Misuse, SandboxLost, Unsupported
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import ISOLATION_ORDER, Limits, Spec
 from dutyfree.core.timeline import Timeline, now_ns
@@ -74,15 +74,14 @@ class NativeSubstrate(Substrate):
         self._store = store
         self._defaults = default_limits()
         self._boxes: set[Sandbox] = set()
+        self._resolving: dict[str, asyncio.Task[Image]] = {}
         self._last_id = 0
 
     async def _create(self, spec: Spec) -> Sandbox:
         timeline = Timeline()
         start_ns = now_ns()
         self._check(spec)
-        image = remembered(spec.image, self._store)
-        if image is None:
-            image = await asyncio.to_thread(resolve, spec.image, self._store)
+        image = remembered(spec.image, self._store) or await self._resolve(spec.image)
         order = await self._order(spec, image)
         box = await self._boot(spec, image, order, timeline)
         created_ns = now_ns()
@@ -96,8 +95,17 @@ class NativeSubstrate(Substrate):
         """End the spawner, which ends every sandbox."""
         for box in list(self._boxes):
             await finish(box.destroy())
+        await asyncio.gather(*self._resolving.values(), return_exceptions=True)
         await self._spawner.close()
         self._store.close()
+
+    async def _resolve(self, name: str) -> Image:
+        """In a thread, once for all who ask meanwhile. A thread cannot be cancelled, so `close` waits for it."""
+        task = self._resolving.get(name)
+        if task is None:
+            task = self._resolving[name] = asyncio.ensure_future(asyncio.to_thread(resolve, name, self._store))
+            task.add_done_callback(lambda _: self._resolving.pop(name))
+        return await asyncio.shield(task)
 
     def _check(self, spec: Spec) -> None:
         abilities = self.capabilities
@@ -133,9 +141,7 @@ class NativeSubstrate(Substrate):
         disk_fd = None
         try:
             if spec.storage == "disk":
-                disk_fd = await asyncio.to_thread(
-                    scratch_image, self._store.root / "disks", order.disk_bytes, order.files
-                )
+                disk_fd = await self._scratch(order)
             tag = self._spawner.create(order, theirs.fileno(), disk_fd)
         except BaseException:
             ours.close()
@@ -159,6 +165,16 @@ class NativeSubstrate(Substrate):
         self._boxes.add(box)
         return box
 
+    async def _scratch(self, order: Order) -> int:
+        """A disk image's descriptor. Cancelled: what the thread opens is closed when it has."""
+        place = self._store.root / "disks"
+        task = asyncio.ensure_future(asyncio.to_thread(scratch_image, place, order.disk_bytes, order.files))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_close_result)
+            raise
+
     async def _greet(self, link: Link, tag: int) -> None:
         try:
             await link.hello(HELLO_TIMEOUT_S)
@@ -166,7 +182,7 @@ class NativeSubstrate(Substrate):
             failure = self._spawner.failure(tag)
             if failure.done():
                 raise failure.result() from None
-            raise DutyfreeError(error.message, driver="native", stage="create") from error
+            raise DriverError(error.message, driver="native", stage="create") from error
 
     async def _join_network(self, box: Sandbox) -> None:
         """The machine's network is of little use without its names."""
@@ -179,7 +195,7 @@ class NativeSubstrate(Substrate):
             raise
 
     async def _cause(self, spec: Spec, tag: int) -> str:
-        reason = await asyncio.shield(self._spawner.gone(tag))
+        reason = await self._spawner.end_of(tag)
         if reason == ENDED_BY_ITSELF and spec.idle_s is not None:
             return f"nothing was asked of it for {spec.idle_s:g} s"
         return reason
@@ -189,6 +205,11 @@ class NativeSubstrate(Substrate):
             await self._spawner.destroy(tag)
         finally:
             self._boxes.discard(box)
+
+
+def _close_result(task: asyncio.Task[int]) -> None:
+    if task.exception() is None:
+        os.close(task.result())
 
 
 async def open_native(program: Path, *, cgroup: str, stock: int, version: str) -> NativeSubstrate:

@@ -1,0 +1,86 @@
+"""An image of the store as a tar: owners, modes, links and times as they are, sorted, so the same image gives the same bytes.
+
+Reading is streamed; nothing is unpacked or held. Devices and sockets are left out, extended attributes too.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+from dutyfree.substrates.native.image import Image
+
+_PIECE = 1 << 20
+
+
+def rootfs_tar(image: Image) -> Generator[bytes, None, None]:
+    """The image's root as a plain tar, in pieces. Blocks between them."""
+    seen: dict[tuple[int, int], str] = {}
+    taken = {""}
+    for layer in image.layers:  # uppermost first: what came already hides what is below
+        yield from _tree(layer, "", seen, taken)
+    for source, target in image.binds:
+        yield from _tree(source, target.strip("/"), seen, taken)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _tree(root: Path, prefix: str, seen: dict[tuple[int, int], str], taken: set[str]) -> Iterator[bytes]:
+    if prefix and prefix not in taken:
+        yield _header(root, prefix, root.stat())
+    pending = [(root, prefix)]
+    while pending:
+        folder, inside = pending.pop()
+        for name in sorted(os.listdir(folder)):
+            path, member = folder / name, f"{inside}/{name}".lstrip("/")
+            status = path.lstat()
+            is_folder = stat.S_ISDIR(status.st_mode)
+            if member not in taken:
+                taken.add(member)
+                yield from _member(path, member, status, seen)
+            if is_folder:
+                pending.append((path, member))
+
+
+def _member(path: Path, member: str, status: os.stat_result, seen: dict[tuple[int, int], str]) -> Iterator[bytes]:
+    if stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode):
+        yield _header(path, member, status)
+    elif stat.S_ISREG(status.st_mode):
+        place = status.st_dev, status.st_ino
+        if status.st_nlink > 1 and place in seen:
+            yield _header(path, member, status, twin=seen[place])
+            return
+        seen[place] = member
+        yield _header(path, member, status)
+        yield from _content(path, status.st_size)
+
+
+def _content(path: Path, size: int) -> Iterator[bytes]:
+    left = size
+    with path.open("rb", buffering=0) as file:
+        while left:
+            piece = file.read(min(left, _PIECE))
+            if not piece:
+                raise OSError(f"{path} became shorter while it was read")
+            left -= len(piece)
+            yield piece
+    if size % tarfile.BLOCKSIZE:
+        yield bytes(-size % tarfile.BLOCKSIZE)
+
+
+def _header(path: Path, member: str, status: os.stat_result, twin: str | None = None) -> bytes:
+    info = tarfile.TarInfo(member)
+    info.mode = stat.S_IMODE(status.st_mode)
+    info.uid, info.gid = status.st_uid, status.st_gid
+    info.mtime = int(status.st_mtime)
+    if twin is not None:
+        info.type, info.linkname = tarfile.LNKTYPE, twin
+    elif stat.S_ISLNK(status.st_mode):
+        info.type, info.linkname = tarfile.SYMTYPE, os.readlink(path)
+    elif stat.S_ISDIR(status.st_mode):
+        info.type = tarfile.DIRTYPE
+    else:
+        info.size = status.st_size
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
