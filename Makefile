@@ -1,0 +1,70 @@
+# Every target does its own set-up: a fresh clone with python3 (>= 3.11), a C compiler and make needs nothing else.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PROGRAMS := dutyfree-agent dutyfree-spawner
+PACKAGED := $(addprefix src/dutyfree/_native/,$(PROGRAMS))
+NATIVE_SOURCES := $(wildcard native/*/*.c native/*/*.h)
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.stamp native ## virtual environment, pinned dependencies, native programs
+
+native: $(PACKAGED) ## the two C programs, put beside the Python sources
+
+bench: setup ## measure every substrate of this machine (quick profile); writes and names the report
+	$(BIN)/dutyfree measure --quick -o out/bench
+	$(BIN)/dutyfree report out/bench
+
+test: setup check ## every test this machine can run; ends with what it could not run, and why
+	$(BIN)/python -m pytest
+
+check: setup ## linters, types, formatting: what must be clean before a change goes in
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE_SOURCES)
+
+format: setup ## rewrite the sources as `check` wants them
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(NATIVE_SOURCES)
+
+speed: setup ## the native substrate against its rivals, as ratios in one run
+	$(BIN)/python -m benchmarks.speed
+
+wheel: setup ## an installable wheel with the native programs inside, in dist/
+	$(BIN)/python -m build
+
+lock: $(VENV)/.stamp ## pin what is installed now in constraints.txt
+	{ sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --all --exclude-editable --exclude setuptools; } >constraints.new
+	mv constraints.new constraints.txt
+
+clean: ## remove everything that make made
+	rm -rf $(VENV) out dist src/dutyfree/_native .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	$(MAKE) -C native clean
+
+$(VENV)/.stamp: pyproject.toml constraints.txt
+	@[ -n "$(PYTHON)" ] || { echo "dutyfree needs python3 >= 3.11 on PATH; on Debian: apt-get install -y python3 python3-venv" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) lacks the venv module; on Debian: apt-get install -y python3-venv" >&2; exit 1; }
+	[ -x $(BIN)/pip ] || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'pip>=25.1'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --group dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[report]'
+	@touch $@
+
+# The inner make knows the headers and flags; programs are copied only when they changed.
+$(PACKAGED) &: FORCE
+	@command -v cc >/dev/null || { echo "dutyfree needs a C compiler; on Debian: apt-get install -y gcc libc6-dev" >&2; exit 1; }
+	@$(MAKE) --no-print-directory -s -C native
+	@mkdir -p src/dutyfree/_native
+	@for p in $(PROGRAMS); do cmp -s native/build/$$p src/dutyfree/_native/$$p || install -m 755 native/build/$$p src/dutyfree/_native/$$p; done
+
+.PHONY: help setup native bench test check format speed wheel lock clean FORCE

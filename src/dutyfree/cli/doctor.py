@@ -1,0 +1,112 @@
+"""`dutyfree doctor`: what this machine can run, and the exact command that enables the rest. Starts nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from dutyfree import __version__
+from dutyfree.core.contract import Availability, Capabilities
+from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.substrates.registry import drivers
+
+HELP = "what this machine can run, and the exact command that enables the rest"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("--json", action="store_true", help="the same for programs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look at every installed driver. Exit code 0 even if some cannot run: that is an answer."""
+    found = list(_look())
+    if args.json:
+        print(json.dumps({"substrates": [_row(*one) for one in found], "host": host_facts()}, indent=2))
+    else:
+        _show(found)
+    return 0
+
+
+def _look() -> Iterator[tuple[str, str, Availability]]:
+    for name, load in drivers():
+        try:
+            driver = load()
+        except Unavailable as error:
+            yield name, "", Availability(available=False, reason=error.message, enable=error.enable)
+        except Misuse as error:
+            yield name, "", Availability(available=False, reason=error.message)
+        else:
+            yield name, driver.summary, driver.probe()
+
+
+def _row(name: str, summary: str, found: Availability) -> dict[str, Any]:
+    return {
+        "name": name,
+        "summary": summary,
+        "available": found.available,
+        "reason": found.reason,
+        "enable": found.enable,
+        "version": found.version,
+        "capabilities": capability_facts(found.capabilities),
+    }
+
+
+def capability_facts(offered: Capabilities | None) -> dict[str, Any]:
+    """Capabilities as JSON holds them; empty if they cannot be told without connecting."""
+    if offered is None:
+        return {}
+    values = {field.name: getattr(offered, field.name) for field in fields(offered)}
+    return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in values.items()} | {
+        "notes": dict(offered.notes)
+    }
+
+
+def host_facts() -> dict[str, Any]:
+    """What the numbers of this machine depend on."""
+    return {
+        "dutyfree": __version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "root": os.geteuid() == 0,
+        "cgroup": _cgroup(),
+        "kvm": os.access("/dev/kvm", os.R_OK | os.W_OK),
+    }
+
+
+def _cgroup() -> str:
+    if Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        return "v2"
+    return "v1" if Path("/sys/fs/cgroup/memory").is_dir() or Path("/sys/fs/cgroup/pids").is_dir() else "none"
+
+
+def _show(found: list[tuple[str, str, Availability]]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - a quarter of a second that `--json` need not pay
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table("substrate", "", "what it is, or what stands in the way", box=None, pad_edge=False)
+    for name, summary, one in sorted(found, key=lambda row: not row[2].available):
+        lines = [Text(summary)] if summary else []
+        lines.append(Text(one.reason, style="dim" if one.available else "yellow"))
+        if one.enable:
+            lines.append(Text(f"enable: {one.enable}"))
+        mark = Text("yes", style="green") if one.available else Text("no", style="red")
+        table.add_row(name, mark, Text("\n").join(lines))
+    console = Console(highlight=False)
+    console.print(table)
+    host = host_facts()
+    memory_gib = host["memory_bytes"] / (1 << 30)
+    console.print(
+        f"\nhost: {host['cpus']} cpus, {memory_gib:.1f} GiB, linux {host['kernel']}, cgroup {host['cgroup']}, "
+        f"{'root' if host['root'] else 'ordinary user'}, kvm {'yes' if host['kvm'] else 'no'}"
+    )

@@ -1,0 +1,70 @@
+"""The one place where errors become what a person sees: `dutyfree: what; what next`, and an exit code.
+
+0   done                      3   the substrate is not available here, or has no capacity now
+1   done, and the answer is no (a check failed, a probe escaped)
+2   misuse: the command line, the spec, an ability the substrate does not offer
+4   the machinery failed      130 interrupted
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+from dutyfree.core.errors import DutyfreeError, Misuse, Saturated, Unavailable, Unsupported
+
+MISUSE = 2
+UNAVAILABLE = 3
+MACHINERY = 4
+INTERRUPTED = 130
+
+
+def guard(work: Callable[[], int]) -> int:
+    """Run a subcommand; errors end as one line on stderr. `DUTYFREE_DEBUG=1` shows the traceback as well."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output left (`| head`). Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (DutyfreeError, OSError) as error:
+        if os.environ.get("DUTYFREE_DEBUG") == "1":
+            traceback.print_exc()
+        print(f"dutyfree: {describe(error)}", file=sys.stderr)
+        return exit_code(error)
+
+
+def describe(error: DutyfreeError | OSError) -> str:
+    """What went wrong and what to do next, on one line."""
+    line = " ".join(str(error).split())
+    hint = _next_step(error)
+    return f"{line}; {hint}" if hint else line
+
+
+def exit_code(error: DutyfreeError | OSError) -> int:
+    """The exit code of a class of errors; see the module's table."""
+    if isinstance(error, Misuse | Unsupported):
+        return MISUSE
+    if isinstance(error, Unavailable | Saturated):
+        return UNAVAILABLE
+    if isinstance(error, DutyfreeError):
+        return MACHINERY
+    return MISUSE if isinstance(error, FileNotFoundError | FileExistsError | PermissionError) else MACHINERY
+
+
+def _next_step(error: DutyfreeError | OSError) -> str | None:
+    if isinstance(error, Unavailable):
+        return None if error.enable else "see: dutyfree doctor"
+    if isinstance(error, Saturated):
+        return f"try again in {error.retry_after_s:g} s"
+    if isinstance(error, Unsupported):
+        return "see what is offered: dutyfree doctor"
+    if isinstance(error, Misuse):
+        return None
+    if isinstance(error, DutyfreeError):
+        return "see: dutyfree doctor, or set DUTYFREE_DEBUG=1 for the traceback"
+    return None

@@ -1,0 +1,145 @@
+"""How the registry finds `host`, and the substrate that makes its sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from dutyfree.core.contract import Availability, Capabilities, Sandbox, Substrate
+from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.core.pending import Pending
+from dutyfree.core.spec import Spec
+from dutyfree.core.timeline import now_ns
+from dutyfree.substrates.host.sandbox import HostSandbox
+from dutyfree.substrates.offer import check_offered
+
+CAPABILITIES = Capabilities(
+    isolation="none",
+    dispatch="api",
+    networks=frozenset({"host"}),
+    storages=frozenset({"disk", "memory"}),
+    users=False,
+    stream=True,
+    shell=True,
+    process_tree=False,
+    notes={
+        "isolation": "commands run on the machine itself, as the user who runs Python",
+        "limits": "plain subprocesses have none",
+        "networks": "commands see the machine's own network",
+        "users": "another user would need a fork instead of the quick vfork",
+        "terminal": "a controlling terminal would need code between fork and exec",
+        "forward": "the machine's ports are the sandbox's",
+        "process_tree": "a child that leaves its session by a double fork is not found",
+    },
+)
+
+
+class HostSubstrate(Substrate):
+    """Temporary directories on this machine."""
+
+    name = "host"
+    capabilities = CAPABILITIES
+
+    def __init__(self, version: str, interpreter: bytes) -> None:
+        self.version = version
+        self._interpreter = interpreter
+        self._boxes: dict[HostSandbox, list[asyncio.TimerHandle]] = {}
+        self._numbers = itertools.count(1)
+        self._no_input = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._closed = False
+
+    def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
+        """As the contract says; asked for nothing in particular, it gives the one network it has."""
+        return super().create(spec or Spec(network="host"))
+
+    async def _create(self, spec: Spec) -> Sandbox:
+        start_ns = now_ns()
+        self._check(spec)
+        directory = Path(tempfile.mkdtemp(prefix=f"dutyfree-host-{os.getpid()}-"))
+        (directory / "home").mkdir()
+        (directory / "tmp").mkdir()
+        box = HostSandbox(
+            id=f"host-{os.getpid()}-{next(self._numbers)}",
+            spec=spec,
+            capabilities=self.capabilities,
+            directory=directory,
+            interpreter=self._interpreter,
+            no_input=self._no_input,
+            released=self._released,
+        )
+        self._boxes[box] = []
+        self._arm(box)
+        made_ns = now_ns()
+        box.timeline.add("create", start_ns, made_ns)
+        box.timeline.add("ready", made_ns, made_ns)
+        return box
+
+    async def close(self) -> None:
+        """Destroy what is left."""
+        for box in list(self._boxes):
+            await box.destroy()
+        if not self._closed:
+            self._closed = True
+            os.close(self._no_input)
+
+    def _check(self, spec: Spec) -> None:
+        if self._closed:
+            raise Misuse("the substrate is closed", driver=self.name)
+        if spec.image != "host":
+            raise Misuse(f"{spec.image!r} is not known: there is only 'host'", field="image", driver=self.name)
+        if spec.cwd is not None and not os.path.isdir(spec.cwd):
+            raise Misuse(f"{spec.cwd!r} is not a directory", field="cwd", driver=self.name)
+        check_offered(spec, self.capabilities, driver=self.name)
+
+    def _arm(self, box: HostSandbox) -> None:
+        loop, timers = asyncio.get_running_loop(), self._boxes[box]
+        if box.spec.lifetime_s is not None:
+            timers.append(loop.call_later(box.spec.lifetime_s, box.lose, "its lifetime has passed"))
+        if box.spec.idle_s is not None:
+            self._watch_idle(box, box.spec.idle_s)
+
+    def _watch_idle(self, box: HostSandbox, idle_s: float) -> None:
+        """Look again when the time could be up, counted from the last use."""
+        left_s = idle_s if box.busy else idle_s - (now_ns() - box.used_ns) / 1e9
+        if left_s <= 0:
+            box.lose("it was idle for too long")
+            return
+        timers = self._boxes[box]
+        timers.append(asyncio.get_running_loop().call_later(left_s, self._watch_idle, box, idle_s))
+
+    def _released(self, box: HostSandbox) -> None:
+        for timer in self._boxes.pop(box, ()):
+            timer.cancel()
+
+
+class HostDriver:
+    """The entry point's object."""
+
+    name = "host"
+    summary = "plain subprocesses on this machine, no isolation: the reference"
+
+    def probe(self) -> Availability:
+        """Linux with pidfds, and a shell."""
+        version = f"python {platform.python_version()}, linux {platform.release()}"
+        if not hasattr(os, "pidfd_open"):
+            return Availability(available=False, reason="needs Linux 5.3 or later", version=version)
+        reason = "no isolation: commands run on the machine itself"
+        return Availability(available=True, reason=reason, version=version, capabilities=CAPABILITIES)
+
+    async def connect(self, options: Mapping[str, str]) -> Substrate:
+        """Nothing to start."""
+        for name in options:
+            raise Misuse("is not an option; there are none", field=name, driver=self.name)
+        found = self.probe()
+        if not found.available:
+            raise Unavailable(found.reason, driver=self.name)
+        return HostSubstrate(found.version or "", (shutil.which("bash") or "sh").encode())
+
+
+driver = HostDriver()

@@ -1,0 +1,263 @@
+"""`HostShell`: a persistent bash.
+
+An interactive bash reads scripts from a pipe and reports each status through `PROMPT_COMMAND` on a descriptor of its
+own: being interactive it survives SIGINT as at a keyboard, and nothing is mixed into the output. When the status has
+come, everything the script wrote is in the pipes already, so they are emptied and the outcome is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+from collections.abc import Callable, Mapping
+
+from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES
+from dutyfree.core.errors import Misuse, SandboxLost, Unavailable
+from dutyfree.core.outcome import Ending, Outcome
+from dutyfree.core.pending import finish
+from dutyfree.core.spec import check_timeout
+from dutyfree.core.timeline import now_ns
+from dutyfree.guest.argument import encoded, input_bytes, output_limit
+from dutyfree.substrates.host.capture import Capture
+from dutyfree.substrates.host.child import CHUNK_BYTES, Child, NotStarted, gone, memory_file, settle_once, spawn
+from dutyfree.substrates.host.tree import kill_tree
+
+_ARGV = [b"bash", b"--norc", b"--noprofile", b"--noediting", b"-i"]
+_PROMPTS = {"PS1": "", "PS2": "", "HISTFILE": ""}
+
+STOP_EVERY_S = 0.05
+STOPS = 20
+"""A script that outlives its deadline is stopped this often, at that interval; then its shell goes with it."""
+
+
+class HostShell:
+    """A `core.contract.Shell`; open it with `open_shell`."""
+
+    def __init__(self, child: Child, control: int, status: int, ended: Callable[[], None]) -> None:
+        self._child = child
+        self._control = control
+        self._status = status
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[int | None] = self._loop.create_future()
+        self._streams: list[Capture] = [Capture(0), Capture(0)]
+        self._turn = asyncio.Lock()
+        self._closed = self._expired = False
+        self._stopping: asyncio.TimerHandle | None = None
+        for index, fd in enumerate(child.pipes):
+            self._loop.add_reader(fd, self._readable, index)
+        self._loop.add_reader(status, self._reported)
+
+    async def ready(self) -> None:
+        """The first prompt, and switching off what only people at a keyboard want."""
+        await self._code()
+        await self._eval("set +o history +o histexpand", os.devnull)
+        await self._code()
+        self._drain()
+
+    async def run(
+        self,
+        script: str,
+        *,
+        timeout_s: float | None = None,
+        stdin: bytes = b"",
+        output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
+    ) -> Outcome:
+        """Run a script in the shell; scripts of several callers take turns."""
+        check_timeout("timeout_s", timeout_s)
+        input_bytes(stdin)
+        if not isinstance(script, str) or "\0" in script:
+            raise Misuse("must be a string without NUL", field="script")
+        encoded("script", script)
+        limit = output_limit(output_limit_bytes)
+        async with self._turn:
+            if not self.alive:
+                raise Misuse("the shell has ended: open another", driver="host")
+            return await self._run(script, timeout_s, stdin, limit)
+
+    async def interrupt(self) -> None:
+        """SIGINT to the shell and what it runs."""
+        if self.alive:
+            os.killpg(self._child.pid, signal.SIGINT)
+
+    @property
+    def alive(self) -> bool:
+        """It has neither exited nor been closed."""
+        return not self._closed and self._child.end_ns == 0
+
+    async def close(self) -> None:
+        """Kill it and all it left running."""
+        if self._closed:
+            return
+        self._closed = True
+        self._child.kill("cancelled")
+        await finish(gone(self._child))
+        for fd in (*self._child.pipes, self._status):
+            self._loop.remove_reader(fd)
+        for fd in (self._status, self._control):
+            os.close(fd)
+        self._child.close()
+        self._ended()
+
+    async def __aenter__(self) -> HostShell:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def _run(self, script: str, timeout_s: float | None, stdin: bytes, limit: int) -> Outcome:
+        called_ns = now_ns()
+        self._drain()
+        self._streams = [Capture(limit), Capture(limit)]
+        self._expired = False
+        late = self._loop.call_later(timeout_s, self._expire) if timeout_s is not None else None
+        source = memory_file(stdin) if stdin else None
+        try:
+            # Opened by path, the file has a position of its own: bash's, at the start.
+            await self._eval(script, os.devnull if source is None else f"/proc/{os.getpid()}/fd/{source}")
+            code = await self._code()
+        except asyncio.CancelledError:
+            self._stop()
+            await finish(self._settled())
+            raise
+        finally:
+            for timer in (late, self._stopping):
+                if timer is not None:
+                    timer.cancel()
+            if source is not None:
+                os.close(source)
+        return await self._outcome(code, called_ns)
+
+    async def _outcome(self, code: int | None, called_ns: int) -> Outcome:
+        if code is None:
+            await gone(self._child)
+            if self._closed:
+                raise SandboxLost("the shell was closed while it ran a script", driver="host")
+        self._drain()
+        elapsed_ns = now_ns() - called_ns
+        ended = os.waitstatus_to_exitcode(self._child.status) if code is None else code
+        ending: Ending = "timeout" if self._expired else ("exit" if ended >= 0 else "signal")
+        out, err = self._streams
+        omitted = out.omitted_bytes + err.omitted_bytes
+        return Outcome(
+            ending=ending,
+            exit_code=ended if ending == "exit" else None,
+            signal=signal.SIGKILL if ending == "timeout" else (-ended if ended < 0 else None),
+            stdout=out.kept(),
+            stderr=err.kept(),
+            truncated=omitted > 0,
+            omitted_bytes=omitted,
+            run_ns=elapsed_ns,
+            total_ns=elapsed_ns,
+        )
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._stop()
+
+    def _stop(self, again: int = STOPS) -> None:
+        """Ctrl-C, and SIGKILL for what the shell runs; again while the script goes on, and in the end the shell too."""
+        if self._answer.done() or not self.alive:
+            return
+        if not again:
+            self._child.kill("timeout")
+            return
+        os.killpg(self._child.pid, signal.SIGINT)
+        kill_tree(self._child.pid, spare_root=True)
+        self._stopping = self._loop.call_later(STOP_EVERY_S, self._stop, again - 1)
+
+    async def _settled(self) -> None:
+        await self._code()
+
+    async def _eval(self, script: str, stdin: str) -> None:
+        line = f"eval {shlex.quote(script)} <{stdin}\n".encode(errors="surrogateescape")
+        view = memoryview(line)
+        while view and self._child.end_ns == 0:
+            try:
+                view = view[os.write(self._control, view) :]
+            except BlockingIOError:
+                await self._writable()
+            except BrokenPipeError:
+                return
+
+    async def _writable(self) -> None:
+        ready: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_writer(self._control, settle_once, ready)
+        try:
+            await asyncio.wait([ready, self._child.exited], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._loop.remove_writer(self._control)
+
+    async def _code(self) -> int | None:
+        """The status of what was just run; None if the shell has ended instead."""
+        if self._answer.done():
+            return self._take()
+        await asyncio.wait((self._answer, self._child.exited), return_when=asyncio.FIRST_COMPLETED)
+        return self._take() if self._answer.done() else None
+
+    def _take(self) -> int | None:
+        code = self._answer.result()
+        if code is not None:
+            self._answer = self._loop.create_future()
+        return code
+
+    def _reported(self) -> None:
+        text = os.read(self._status, 4096)
+        if self._answer.done():
+            return
+        if not text:
+            self._loop.remove_reader(self._status)
+            self._answer.set_result(None)
+        else:
+            self._answer.set_result(int(text.split()[-1]))
+
+    def _drain(self) -> None:
+        for index in range(len(self._child.pipes)):
+            while self._readable(index):
+                pass
+
+    def _readable(self, index: int) -> bool:
+        try:
+            data = os.read(self._child.pipes[index], CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._loop.remove_reader(self._child.pipes[index])
+        self._streams[index].add(data)
+        return bool(data)
+
+
+async def open_shell(
+    *, cwd: str, env: Mapping[str, str], started: Callable[[Child], None], ended: Callable[[Child], None]
+) -> HostShell:
+    """Start bash and wait for its first prompt."""
+    fds: list[int] = []
+    try:
+        commands, control = os.pipe2(os.O_CLOEXEC)
+        fds += [commands, control]
+        status, report = os.pipe2(os.O_CLOEXEC)
+        fds += [status, report]
+        os.set_blocking(control, False)
+        os.set_blocking(status, False)
+        own = {"PROMPT_COMMAND": f"echo $? >&{report}", **_PROMPTS}
+        child = spawn(_ARGV, cwd=cwd, env={**env, **own}, stdin=commands, merge_stderr=False, pass_fd=report)
+    except NotStarted as failure:
+        for fd in fds:
+            os.close(fd)
+        raise Unavailable(str(failure).strip(), driver="host", enable="apt-get install -y bash") from None
+    except BaseException:
+        for fd in fds:
+            os.close(fd)
+        raise
+    os.close(commands)
+    os.close(report)
+    started(child)
+    shell = HostShell(child, control, status, lambda: ended(child))
+    try:
+        await shell.ready()
+    except BaseException:
+        await shell.close()
+        raise
+    return shell

@@ -1,0 +1,181 @@
+"""How the registry finds `noop`, its substrate and its sandboxes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+from dutyfree.core.contract import (
+    DEFAULT_OUTPUT_LIMIT_BYTES,
+    Availability,
+    Capabilities,
+    Command,
+    FileInfo,
+    Sandbox,
+    Substrate,
+)
+from dutyfree.core.errors import Misuse, SandboxLost
+from dutyfree.core.outcome import Outcome
+from dutyfree.core.spec import Spec, check_env, check_path, check_timeout
+from dutyfree.core.timeline import Timeline, now_ns
+from dutyfree.guest.argument import command_items, input_bytes, output_limit, whole
+from dutyfree.guest.transfer import local_path
+from dutyfree.substrates.noop.tree import Tree
+from dutyfree.substrates.offer import check_offered
+
+CAPABILITIES = Capabilities(
+    isolation="none",
+    dispatch="api",
+    networks=frozenset({"host", "none"}),
+    users=False,
+    notes={"isolation": "nothing is run at all"},
+)
+
+
+class NoopSandbox(Sandbox):
+    """Says yes to every command."""
+
+    def __init__(self, number: int, spec: Spec) -> None:
+        self.id = f"noop-{number}"
+        self.spec = spec
+        self.capabilities = CAPABILITIES
+        self.timeline = Timeline()
+        self._tree: Tree | None = Tree()
+
+    async def run(
+        self,
+        command: Command,
+        *,
+        timeout_s: float | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        user: str | None = None,
+        merge_stderr: bool = False,
+        output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
+        kill_on_output_limit: bool = False,
+        background: bool = False,
+    ) -> Outcome:
+        """Check the arguments, as every driver must, and answer."""
+        del merge_stderr, kill_on_output_limit, background
+        called_ns = now_ns()
+        self._files()
+        command_items(command)
+        check_timeout("timeout_s", timeout_s)
+        input_bytes(stdin)
+        output_limit(output_limit_bytes)
+        if cwd is not None:
+            check_path("cwd", cwd)
+        if env is not None:
+            check_env("env", env)
+        if user is not None:
+            raise self._unsupported("users")
+        return Outcome(ending="exit", exit_code=0, total_ns=now_ns() - called_ns)
+
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """A file's bytes."""
+        whole("offset", offset, 0, 1 << 62)
+        data = self._files(path).read(path)[offset:]
+        return data if length is None else data[: whole("length", length, 0, 1 << 62)]
+
+    async def write(self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False) -> None:
+        """Create or replace a file."""
+        self._files(path).write(path, bytes(input_bytes(data, "data")), mode, append)
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        """What is there."""
+        del follow
+        return self._files(path).stat(path)
+
+    async def list(self, path: str, *, limit: int = 100_000) -> list[FileInfo]:
+        """A directory's entries."""
+        return self._files(path).list(path, whole("limit", limit, 1, 1 << 40))
+
+    async def mkdir(self, path: str, *, mode: int = 0o755) -> None:
+        """A directory and those above it."""
+        self._files(path).mkdir(path, mode)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """A file or a directory."""
+        self._files(path).remove(path, recursive)
+
+    async def rename(self, source: str, target: str) -> None:
+        """As rename(2)."""
+        check_path("target", target)
+        self._files(source, "source").rename(source, target)
+
+    async def upload(self, local: Path | str, remote: str) -> None:
+        """Into memory."""
+        self._files(remote, "remote").copy_in(local_path("local", local), remote)
+
+    async def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
+        """Out of memory."""
+        limit_bytes = whole("limit_bytes", limit_bytes, 0, 1 << 50)
+        self._files(remote, "remote").copy_out(remote, local_path("local", local), limit_bytes)
+
+    async def destroy(self) -> None:
+        """Forget the files."""
+        if self._tree is not None:
+            with self.timeline.span("destroy"):
+                self._tree = None
+
+    def _files(self, path: str = "/", field: str = "path") -> Tree:
+        if self._tree is None:
+            raise SandboxLost("the sandbox is gone: it was destroyed", driver="noop", sandbox=self.id)
+        check_path(field, path)
+        return self._tree
+
+
+class NoopSubstrate(Substrate):
+    """Hands out sandboxes that do nothing."""
+
+    name = "noop"
+    version = "1"
+    capabilities = CAPABILITIES
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._boxes: list[NoopSandbox] = []
+        self._closed = False
+
+    async def _create(self, spec: Spec) -> Sandbox:
+        start_ns = now_ns()
+        if self._closed:
+            raise Misuse("the substrate is closed", driver=self.name)
+        if spec.image != "host":
+            raise Misuse(f"{spec.image!r} is not known: there is only 'host'", field="image", driver=self.name)
+        check_offered(spec, self.capabilities, driver=self.name)
+        box = NoopSandbox(next(self._numbers), spec)
+        self._boxes.append(box)
+        made_ns = now_ns()
+        box.timeline.add("create", start_ns, made_ns)
+        box.timeline.add("ready", made_ns, made_ns)
+        return box
+
+    async def close(self) -> None:
+        """Destroy what is left."""
+        self._closed = True
+        for box in self._boxes:
+            await box.destroy()
+        self._boxes.clear()
+
+
+class NoopDriver:
+    """The entry point's object."""
+
+    name = "noop"
+    summary = "runs nothing: what the instrument itself costs"
+
+    def probe(self) -> Availability:
+        """Always there."""
+        return Availability(available=True, reason="runs nothing", version="1", capabilities=CAPABILITIES)
+
+    async def connect(self, options: Mapping[str, str]) -> Substrate:
+        """Nothing to start."""
+        for name in options:
+            raise Misuse("is not an option; there are none", field=name, driver=self.name)
+        return NoopSubstrate()
+
+
+driver = NoopDriver()

@@ -1,0 +1,79 @@
+"""The parts of `host` that the contract does not reach."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dutyfree
+from dutyfree.substrates.host.capture import Capture
+from dutyfree.substrates.host.tree import kill_tree, members
+
+
+@given(st.lists(st.binary(max_size=200)), st.integers(0, 300))
+def test_a_capture_keeps_everything_or_its_head_and_tail(pieces: list[bytes], limit: int):
+    capture, whole = Capture(limit), b"".join(pieces)
+    for piece in pieces:
+        capture.add(piece)
+    kept = capture.kept()
+    assert capture.omitted_bytes == len(whole) - len(kept)
+    if len(whole) <= limit:
+        assert kept == whole
+    else:
+        assert len(kept) == limit
+        head = limit // 2
+        assert kept[:head] == whole[:head]
+        assert limit == head or whole.endswith(kept[head:])
+
+
+def test_a_capture_of_a_flood_stays_small():
+    capture = Capture(1000)
+    for _ in range(100):
+        capture.add(bytes(65536))
+    assert len(capture._tail or b"") < 200_000
+    assert len(capture.kept()) == 1000
+
+
+def test_a_tree_is_found_and_killed_also_across_groups():
+    script = "setsid sleep 60 & sleep 60 & echo ready; wait"
+    with subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE, start_new_session=True) as root:
+        assert root.stdout.readline() == b"ready\n"
+        assert len(members(root.pid)) == 2
+        kill_tree(root.pid)
+        assert members(root.pid) == []
+        root.wait()
+
+
+def test_a_sandbox_is_a_directory_that_goes_with_it():
+    async def look() -> None:
+        async with dutyfree.connect("host") as substrate, substrate.create() as box:
+            home = (await box.run("echo $HOME; touch $HOME/x; touch $TMPDIR/y")).text().strip()
+            assert os.listdir(home) == ["x"]
+            assert (await box.run(["pwd"])).text().strip() == home
+        assert not os.path.exists(os.path.dirname(home))
+
+    asyncio.run(look())
+
+
+def test_without_a_spec_it_gives_the_network_that_it_has():
+    async def look() -> str:
+        async with dutyfree.connect("host") as substrate, substrate.create() as box:
+            return box.spec.network
+
+    assert asyncio.run(look()) == "host"
+
+
+def test_a_run_needs_no_thread_and_no_process_but_the_command():
+    script = (
+        "import asyncio, dutyfree\n"
+        "async def main():\n"
+        "    async with dutyfree.connect('host') as s, s.create() as b:\n"
+        "        print(len(__import__('os').listdir('/proc/self/task')), (await b.run('cat /proc/$PPID/task/*/children')).text())\n"
+        "asyncio.run(main())\n"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout.split()
+    assert out[0] == "1"
+    assert len(out) == 2
