@@ -1,0 +1,126 @@
+"""What a caller may ask of one command: words, environment, place, user; and what is refused as misuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from dutyfree.core.errors import Misuse, Unsupported
+from dutyfree.testing.base import Suite
+
+
+class ArgumentSuite(Suite):
+    async def test_a_list_is_executed_directly_and_nothing_is_expanded(self) -> None:
+        words = ["$HOME", "*", "a b", "", "'", '"', "\n", "-n", "é", "`id`"]
+        async with self.box() as box:
+            outcome = await box.run(["printf", "%s\\0", *words])
+        assert outcome.stdout == b"".join(word.encode() + b"\0" for word in words)
+
+    async def test_a_string_is_run_by_a_shell(self) -> None:
+        async with self.box() as box:
+            outcome = await box.run("a=1; echo $((a + 1)) | tr 2 3; exit 4")
+        assert (outcome.stdout, outcome.exit_code) == (b"3\n", 4)
+
+    async def test_a_string_is_run_by_bash_where_there_is_one(self) -> None:
+        async with self.box() as box:
+            outcome = await box.run('a=(x y); echo "${a[1]}"')
+        assert outcome.stdout == b"y\n"
+
+    async def test_an_empty_script_does_nothing(self) -> None:
+        async with self.box() as box:
+            assert (await box.run("")).ok
+
+    async def test_words_that_are_not_utf8_arrive_as_their_bytes(self) -> None:
+        async with self.box() as box:
+            outcome = await box.run(["printf", "%s", b"\xff\xfe".decode(errors="surrogateescape")])
+        assert outcome.stdout == b"\xff\xfe"
+
+    async def test_a_long_argument_arrives_whole(self) -> None:
+        async with self.box() as box:
+            outcome = await box.run(["printf", "%s", "x" * 100_000])
+        assert len(outcome.stdout) == 100_000
+
+    async def test_arguments_longer_than_a_program_may_have_are_misuse(self) -> None:
+        async with self.box() as box:
+            with pytest.raises(Misuse):
+                await box.run(["printf", "%s", *["x" * 100_000] * 100])
+            assert (await box.run(["true"])).ok
+
+    async def test_variables_reach_the_command(self) -> None:
+        async with self.box() as box:
+            outcome = await box.run(["sh", "-c", 'echo "$A-$B"'], env={"A": "1 2", "B": "ü"})
+        assert outcome.stdout.decode() == "1 2-ü\n"
+
+    async def test_variables_of_the_spec_reach_every_command_and_can_be_overridden(self) -> None:
+        async with self.box(env={"A": "spec", "B": "spec"}) as box:
+            outcome = await box.run(["sh", "-c", "echo $A $B"], env={"B": "run"})
+            again = await box.run(["sh", "-c", "echo $A $B"])
+        assert (outcome.stdout, again.stdout) == (b"spec run\n", b"spec spec\n")
+
+    async def test_the_callers_own_environment_does_not_leak_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("DUTYFREE_SECRET_OF_THE_CALLER", "s3cret")
+        async with self.connect() as fresh:
+            self.substrate = fresh
+            async with self.box() as box:
+                outcome = await box.run(["env"])
+        assert outcome.ok
+        assert b"s3cret" not in outcome.stdout
+
+    async def test_a_command_has_a_path_and_a_home(self) -> None:
+        async with self.box() as box:
+            outcome = await box.run(["sh", "-c", 'test -n "$PATH" && cd "$HOME" && touch here'])
+        assert outcome.ok
+
+    async def test_a_command_starts_where_it_is_told(self) -> None:
+        async with self.box() as box:
+            outcome = await box.run(["pwd"], cwd="/usr")
+        assert outcome.stdout == b"/usr\n"
+
+    async def test_the_specs_place_holds_for_every_command(self) -> None:
+        async with self.box(cwd="/usr") as box:
+            assert (await box.run(["pwd"])).stdout == b"/usr\n"
+            assert (await box.run("pwd")).stdout == b"/usr\n"
+
+    async def test_a_place_that_is_not_there_is_misuse(self) -> None:
+        async with self.box() as box:
+            with pytest.raises(Misuse, match="cwd"):
+                await box.run(["true"], cwd="/no/such/place")
+            with pytest.raises(Misuse, match="cwd"):
+                await box.run(["true"], cwd="relative")
+            assert (await box.run(["true"])).ok
+
+    async def test_a_command_can_run_as_another_user(self) -> None:
+        async with self.box() as box:
+            if not box.capabilities.users:
+                with pytest.raises(Unsupported):
+                    await box.run(["id", "-u"], user="65534")
+                return
+            assert (await box.run(["id", "-u"], user="65534")).stdout == b"65534\n"
+            assert (await box.run(["id", "-u"], user="root")).stdout == b"0\n"
+            assert (await box.run("id -u; id -g", user="1234:2345")).stdout == b"1234\n2345\n"
+
+    async def test_a_user_nobody_knows_is_misuse(self) -> None:
+        async with self.box() as box:
+            error = Misuse if box.capabilities.users else Unsupported
+            with pytest.raises(error, match="user"):
+                await box.run(["true"], user="no-such-user")
+
+    @pytest.mark.parametrize(
+        "command",
+        [[], [""], ["true\0"], ["true", "a\0b"], "true\0", b"true", [b"true"], ["true", 1], None, 5],
+        ids=repr,
+    )
+    async def test_a_command_that_is_none_is_misuse(self, command: object) -> None:
+        async with self.box() as box:
+            with pytest.raises(Misuse, match="command"):
+                await box.run(command)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("env", [{"": "x"}, {"A=B": "x"}, {"A": "x\0"}, {"A": 1}, {1: "x"}, [("A", "x")]], ids=repr)
+    async def test_an_environment_that_is_none_is_misuse(self, env: object) -> None:
+        async with self.box() as box:
+            with pytest.raises(Misuse, match="env"):
+                await box.run(["true"], env=env)  # type: ignore[arg-type]
+
+    async def test_input_that_is_not_bytes_is_misuse(self) -> None:
+        async with self.box() as box:
+            with pytest.raises(Misuse, match="stdin"):
+                await box.run(["cat"], stdin="text")  # type: ignore[arg-type]

@@ -1,0 +1,112 @@
+"""Private engines for tests: a Docker daemon with everything of its own, started where none is up, gone afterwards.
+
+    with docker_socket() as path: …      the machine's engine if one answers, else a private one
+
+A private daemon touches neither bridges nor packet filters. It is no child of ours: what it starts and ends meanwhile is
+its own affair, and not a leak of a test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dutyfree.substrates.docker.driver import driver as docker
+from dutyfree.substrates.engine.options import ask
+
+START_S = 60.0
+_STEP_S = 0.02
+
+
+class Missing(Exception):
+    """The programs are not there; says the command that installs them."""
+
+
+@contextmanager
+def docker_socket() -> Iterator[str]:
+    """The socket of an engine that answers."""
+    found = docker.probe()
+    if found.available:
+        yield found.reason.partition("engine at ")[2].partition(",")[0]
+        return
+    if os.geteuid() != 0 or not shutil.which("dockerd"):
+        raise Missing(f"{found.reason}; enable: make substrates")
+    home = Path(tempfile.mkdtemp(prefix="dutyfree-dockerd-"))
+    try:
+        with _daemon(home) as path:
+            yield path
+    finally:
+        shutil.rmtree(home)
+
+
+@contextmanager
+def _daemon(home: Path) -> Iterator[str]:
+    path, group = home / "docker.sock", f"dockerd-{os.getpid()}-{os.urandom(3).hex()}"
+    command = [
+        "dockerd", f"--host=unix://{path}", f"--data-root={home}/data", f"--exec-root={home}/exec",
+        f"--pidfile={home}/pid", "--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false",
+        f"--cgroup-parent=/{group}",
+    ]  # fmt: skip
+    pid = detached(command, home / "log")
+    try:
+        wait_for(lambda: isinstance(ask(str(path), "/version"), dict), what="dockerd", log=home / "log")
+        yield str(path)
+    finally:
+        end(pid)
+        for mount in reversed([line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]):
+            if mount.startswith(f"{home}/"):
+                subprocess.run(["umount", "-l", mount], check=True)
+        for controller in Path("/sys/fs/cgroup").glob(f"*/{group}"):
+            controller.rmdir()
+        with suppress(FileNotFoundError):
+            Path(f"/sys/fs/cgroup/{group}").rmdir()
+
+
+def detached(command: list[str], log: Path, env: dict[str, str] | None = None) -> int:
+    """Start a daemon that is nobody's child; its pid."""
+    script = '"$@" >"$0" 2>&1 </dev/null & echo $!'
+    out = subprocess.run(
+        ["sh", "-c", script, str(log), *command], check=True, capture_output=True, env=env, start_new_session=True
+    )
+    return int(out.stdout)
+
+
+def wait_for(ready: object, *, what: str, log: Path) -> None:
+    """Until `ready()` is true; the daemon's own last words if that takes too long."""
+    assert callable(ready)
+    end_s = time.monotonic() + START_S
+    while not ready():
+        if time.monotonic() > end_s:
+            raise RuntimeError(f"{what} did not start: {log.read_text()[-2000:]}")
+        time.sleep(_STEP_S)
+
+
+def end(pid: int) -> None:
+    """Ask a daemon to end, and wait until it has."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, signal.SIGTERM)
+        _await_exit(fd)
+    finally:
+        os.close(fd)
+
+
+def _await_exit(pidfd: int) -> None:
+    import select  # noqa: PLC0415 - for this one wait
+
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    if not poller.poll(START_S * 1000):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        poller.poll()

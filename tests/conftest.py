@@ -1,0 +1,35 @@
+"""Around every test: what it took of the machine it gives back."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from dutyfree.testing.leaks import TOKEN_VARIABLE, holdings, leaked
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ[TOKEN_VARIABLE] = str(os.getpid())
+
+
+@pytest.fixture(autouse=True)
+def gives_everything_back() -> Iterator[None]:
+    before = holdings()
+    yield
+    left = leaked(before)
+    assert not left, "left behind:\n" + "\n".join(f"  {kind}: {what}" for kind, what in left)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """End by saying what this machine could not run, and what would change that."""
+    reasons: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = (
+            report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        )
+        reasons[reason] = reasons.get(reason, 0) + 1
+    terminalreporter.section("not run on this machine")
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"{count:4} × {reason}")
+    if not reasons:
+        terminalreporter.write_line("nothing: every test was run")

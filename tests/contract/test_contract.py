@@ -1,0 +1,32 @@
+"""The conformance suite on every driver of this machine."""
+
+import pytest
+
+from dutyfree.core.contract import Sandbox
+from dutyfree.substrates.host.sandbox import HostSandbox
+from dutyfree.substrates.registry import find
+from dutyfree.testing import ContractSuite, FileSuite, LifecycleSuite
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    found = find(name)[0].probe()
+    return pytest.mark.skipif(
+        not found.available, reason=f"{name}: {found.reason}; enable: {found.enable or 'nothing known'}"
+    )
+
+
+class TestHost(ContractSuite):
+    substrate_name = "host"
+
+    def scratch(self, box: Sandbox) -> str:
+        assert isinstance(box, HostSandbox)
+        return f"{box.directory}/contract"
+
+
+@needs("native")
+class TestNative(ContractSuite):
+    substrate_name = "native"
+
+
+class TestNoop(LifecycleSuite, FileSuite):
+    substrate_name = "noop"
