@@ -1,0 +1,238 @@
+"""`dutyfree measure`: runs the study on the substrates of this machine, and writes every trial down as it happens."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.core.spec import Limits
+from dutyfree.meter import campaign
+from dutyfree.meter.campaign import Choices, Prepared
+from dutyfree.meter.plan import Cohort
+from dutyfree.meter.record import Record
+from dutyfree.meter.subject import IMAGES, Subject
+from dutyfree.meter.workload import Workload
+from dutyfree.meter.workloads import loop, material, tier0, tier1, tier2, trace
+from dutyfree.meter.workloads.gitserver import GitServer
+from dutyfree.substrates import registry
+
+HELP = "measure substrates, and write the records down"
+
+TIERS = ("T0", "T1", "T2")
+
+_STEP_COST_S = {"T0": 0.003, "T1": 0.012, "T2": 0.09}
+"""Rough time of one action, for the first guess of how long it will take."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    add = parser.add_argument
+    add(
+        "-s", "--substrate", action="append", metavar="S", help="a substrate, as in native or docker?dispatch=api; "
+        "repeat it (default: all that this machine has)",
+    )  # fmt: skip
+    add("-o", "--output", type=Path, required=True, metavar="DIR", help="where records go; a run there is resumed")
+    add("--tier", default=",".join(TIERS), metavar="T,…", help="which workloads (default: %(default)s)")
+    add("--steps", default="0,10,50,150", metavar="N,…", help="actions per trajectory, 0 = cold start (%(default)s)")
+    add("--trials", type=_positive, metavar="N", help="of each configuration (default: 100, less with --quick)")
+    add("--quick", action="store_true", help="few trials: about two minutes on a bare machine")
+    add("--seed", type=int, default=1, metavar="N", help="of the order of trials (default: %(default)s)")
+    add("--parallel", default="1", metavar="N,…", help="rollouts in flight together; 1,8 measures both (%(default)s)")
+    add("--warmup", type=_count, default=1, metavar="N", help="warm-up trials per substrate and tier (%(default)s)")
+    add("--deadline", type=float, default=600.0, metavar="SECONDS", help="of one trial (default: %(default)s)")
+    add("--profile", choices=["controlled", "optimised"], default="controlled", help="fresh sandbox and full set-up "
+        "each time, or fork and reset where offered (default: %(default)s)")  # fmt: skip
+    add("--image", metavar="I", help=f"for all sandboxes (default: the first that is known of {', '.join(IMAGES)})")
+    add("--cpus", type=float, metavar="N", help="limit each sandbox, where the substrate can")
+    add("--memory-mib", type=_positive, metavar="N", help="limit each sandbox, where the substrate can")
+    add("--storage", choices=["memory", "disk"], default="memory", help="where sandboxes write (default: %(default)s)")
+    add("--loop", action="store_true", help="a whole small RL training run per trial, instead of the tiers")
+    add("--trace", type=Path, metavar="FILE", help="replay a recorded trajectory instead of the tiers")
+    add("--trace-unisolated", action="store_true", help="replay it also on the bare host: its commands run as you")
+    add("--repo", metavar="URL", help="measure T1 and T2 on this repository instead; needs the next three")
+    add("--commit", metavar="ID", help="of the repository: where the bug is")
+    add("--patch", type=Path, metavar="FILE", help="fixes the bug")
+    add("--test", metavar="CMD", help="fails before the patch, passes after it")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure; 130 if interrupted, with everything kept."""
+    console = Console(stderr=True)
+    try:
+        return asyncio.run(_measure(args, console))
+    except KeyboardInterrupt:
+        console.print(f"interrupted; everything measured is in {args.output}. The same command goes on from there.")
+        return 130
+
+
+async def _measure(args: argparse.Namespace, console: Console) -> int:
+    choices = _choices(args)
+    workloads = _workloads(args, console)
+    async with AsyncExitStack() as stack:
+        subjects = [await _connect(name, stack) for name in args.substrate or _available(console)]
+        if len({subject.label for subject in subjects}) != len(subjects):
+            raise Misuse("names the same substrate twice", field="--substrate")
+        server = None
+        if served := [w.clone.served for w in workloads if w.clone is not None]:
+            server = await stack.enter_async_context(GitServer(served[0]))
+        prepared = await campaign.prepare(args.output, subjects, workloads, choices, server)
+        _announce(prepared, console)
+        failed = await _run(args.output, prepared, choices, console)
+    trials = sum(len(cohort) for cohort in prepared.todo)
+    print(f"{trials} trials measured, {prepared.done} were there before, {failed} failed: {args.output}")
+    print(f"next: dutyfree report {args.output}")
+    return 0
+
+
+async def _run(directory: Path, prepared: Prepared, choices: Choices, console: Console) -> int:
+    failed = 0
+    columns = (
+        TextColumn("{task.description}", justify="left"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console, refresh_per_second=4) as bar:
+        task = bar.add_task("measuring", total=sum(_weight(c) for c in prepared.todo), note="")
+
+        def progress(cohort: Cohort, records: list[Record]) -> None:
+            nonlocal failed
+            for record in records:
+                if not record.ok:
+                    failed += 1
+                    bar.console.print(f"failed: {record.id}: {record.failure_kind}: {record.failure_message}")
+            note = f"{failed} failed" if failed else ""
+            bar.update(task, advance=_weight(cohort), description=str(cohort[0].cell), note=note)
+
+        await campaign.run(directory, prepared, choices, progress=progress)
+    return failed
+
+
+def _weight(cohort: Cohort) -> float:
+    cell = cohort[0].cell
+    if cell.substrate == "noop":
+        return 0.01
+    return len(cohort) * (0.02 + (cell.steps + 4) * _STEP_COST_S.get(cell.tier, 0.05))
+
+
+def _choices(args: argparse.Namespace) -> Choices:
+    memory = args.memory_mib * (1 << 20) if args.memory_mib else None
+    return Choices(
+        steps=_numbers("--steps", args.steps, low=0),
+        trials=args.trials,
+        quick=args.quick,
+        seed=args.seed,
+        parallel=_numbers("--parallel", args.parallel, low=1),
+        warmup=args.warmup,
+        deadline_s=args.deadline,
+        profile=args.profile,
+        images=(args.image,) if args.image else IMAGES,
+        limits=Limits(cpus=args.cpus, memory_bytes=memory),
+        storage=args.storage,
+        command=_given(sys.argv),
+        unisolated_trace=args.trace_unisolated,
+    )
+
+
+def _given(argv: Sequence[str]) -> list[str]:
+    """The options as they were typed."""
+    return list(argv[argv.index("measure") + 1 :]) if "measure" in argv else []
+
+
+def _workloads(args: argparse.Namespace, console: Console) -> list[Workload]:
+    if args.trace is not None:
+        return [trace.workload(args.trace)]
+    if args.loop:
+        with console.status("preparing the repository (fetched once, then cached)"):
+            return [loop.workload(material.attrs_project())]
+    tiers = [tier.strip() for tier in args.tier.split(",") if tier.strip()]
+    if not tiers or (unknown := [tier for tier in tiers if tier not in TIERS]):
+        raise Misuse(
+            f"must be some of {', '.join(TIERS)}, not {', '.join(unknown) if tiers else 'nothing'}", field="--tier"
+        )
+    if tiers == ["T0"]:
+        return [tier0.workload()]
+    with console.status("preparing the repository and its test dependencies (fetched once, then cached)"):
+        project = _project(args)
+        every = (tier0.workload(), tier1.workload(project), tier2.workload(project))
+        return [workload for workload in every if workload.tier in tiers]
+
+
+def _project(args: argparse.Namespace) -> material.Project:
+    if args.repo is None:
+        return material.attrs_project()
+    if not (args.commit and args.patch and args.test):
+        raise Misuse("needs --commit, --patch and --test beside it", field="--repo")
+    return material.upstream_project(args.repo, args.commit, patch=args.patch.read_bytes(), test=args.test)
+
+
+async def _connect(name: str, stack: AsyncExitStack) -> Subject:
+    substrate = await stack.enter_async_context(registry.connect(name))
+    plain, _, options = name.partition("?")
+    only_dispatch = not options or (options.startswith("dispatch=") and "&" not in options)
+    return Subject(label=name, name=plain if only_dispatch else name, substrate=substrate, hollow=plain == "noop")
+
+
+def _available(console: Console) -> list[str]:
+    """Everything this machine can run, each driver in each of the dispatch modes it declares."""
+    names: list[str] = []
+    for name, load in registry.drivers():
+        try:
+            driver = load()
+        except Unavailable as error:
+            console.print(f"not measured: {name}: {error}")
+            continue
+        found = driver.probe()
+        if not found.available:
+            console.print(f"not measured: {name}: {found.reason}" + (f"; {found.enable}" if found.enable else ""))
+            continue
+        modes = getattr(driver, "dispatches", ())
+        names += [f"{name}?dispatch={mode}" for mode in modes] if len(modes) > 1 else [name]
+    return names
+
+
+def _announce(prepared: Prepared, console: Console) -> None:
+    for problem in prepared.problems:
+        console.print(f"warning: {problem}")
+    for (label, tier), offer in prepared.offers.items():
+        if not offer.offered:
+            console.print(f"not offered: {label} {tier}: {offer.reason}")
+    if not prepared.todo:
+        console.print("nothing left to measure: the directory holds every trial of this plan")
+    elif prepared.done:
+        console.print(f"resuming: {prepared.done} trials are already there")
+
+
+def _numbers(option: str, text: str, *, low: int) -> tuple[int, ...]:
+    try:
+        values = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError as error:
+        raise Misuse(f"must be numbers separated by commas, not {text!r}", field=option) from error
+    if any(not low <= value <= 100_000 for value in values):
+        raise Misuse(f"must be between {low} and 100000, not {text}", field=option)
+    return values
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return value

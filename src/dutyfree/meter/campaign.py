@@ -1,0 +1,161 @@
+"""A campaign: subjects and workloads in, a directory of records out. What `dutyfree measure` does, without printing.
+
+Looks at what each subject offers, lays the plan, writes the manifest, runs what is not yet in the directory. Started
+again with the same choices it goes on where it stopped; started with more trials it adds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dutyfree.core.spec import Limits, Spec, Storage
+from dutyfree.core.timeline import now_ns
+from dutyfree.meter import manifest as manifests
+from dutyfree.meter.manifest import Protocol
+from dutyfree.meter.plan import Cell, Cohort, plan, remaining
+from dutyfree.meter.record import Profile
+from dutyfree.meter.runner import Bench, Progress, run_plan
+from dutyfree.meter.store import Problem, RecordWriter, read_manifest, read_records, write_manifest
+from dutyfree.meter.subject import IMAGES, Offer, Subject, examine
+from dutyfree.meter.trial import Setting
+from dutyfree.meter.workload import Workload
+
+QUICK: Mapping[str, Mapping[int, int]] = {
+    "T0": {0: 20, 10: 10, 50: 6, 150: 6},
+    "T1": {0: 6, 10: 5, 50: 4, 150: 4},
+    "T2": {0: 4, 10: 3, 50: 2, 150: 2},
+    "RL": {},
+}
+"""Trials by tier and steps in `--quick`: about two minutes for what a bare machine has."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choices:
+    """What the user decides."""
+
+    steps: Sequence[int] = (0, 10, 50, 150)
+    """Lengths of trajectories; 0 is the cold start."""
+    trials: int | None = None
+    """For every cell; None: 100, or as `QUICK` says."""
+    quick: bool = False
+    seed: int = 1
+    parallel: Sequence[int] = (1,)
+    warmup: int = 1
+    deadline_s: float = 600.0
+    profile: Profile = "controlled"
+    images: Sequence[str] = IMAGES
+    limits: Limits | None = None
+    storage: Storage = "memory"
+    """Where sandboxes keep what is written, where the substrate offers it."""
+    command: Sequence[str] = ()
+    unisolated_trace: bool = False
+    """Replay recorded commands also where nothing isolates them from the machine."""
+
+    def count(self, tier: str, steps: int) -> int:
+        """Trials of one cell."""
+        if self.trials is not None:
+            return self.trials
+        return QUICK.get(tier, {}).get(steps, 3) if self.quick else 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """A campaign that is ready to run."""
+
+    bench: Bench
+    offers: Mapping[tuple[str, str], Offer]
+    manifest: Mapping[str, Any]
+    todo: Sequence[Cohort]
+    done: int
+    """Trials that the directory already holds."""
+    problems: Sequence[Problem]
+
+
+async def prepare(
+    directory: Path,
+    subjects: Sequence[Subject],
+    workloads: Sequence[Workload],
+    choices: Choices,
+    server: tuple[str, int] | None = None,
+) -> Prepared:
+    """Examine, plan, and write (or check) the manifest. Raises `Misuse` if the directory holds something else."""
+    by_label = {subject.label: subject for subject in subjects}
+    by_tier = {workload.tier: workload for workload in workloads}
+    offers = {
+        (subject.label, workload.tier): await _examine(subject, workload, choices)
+        for subject in subjects
+        for workload in workloads
+    }
+    cells = _cells(by_label, by_tier, offers, choices)
+    protocol = Protocol(
+        seed=choices.seed,
+        cells=cells,
+        warmup=choices.warmup,
+        deadline_s=choices.deadline_s,
+        profile=choices.profile,
+        command=choices.command,
+    )
+    manifest = manifests.build(protocol, by_label, by_tier, offers)
+    old = read_manifest(directory)
+    if old is not None:
+        manifests.check_same(old, manifest, str(directory))
+        manifest["created_at"] = old["created_at"]
+    records, problems = read_records(directory)
+    write_manifest(directory, manifest)
+    done = {record.id for record in records}
+    bench = Bench(subjects=by_label, workloads=by_tier, specs=_specs(offers), profile=choices.profile, server=server)
+    todo = list(remaining(plan(cells, seed=choices.seed, warmup=choices.warmup), done))
+    return Prepared(bench=bench, offers=offers, manifest=manifest, todo=todo, done=len(done), problems=problems)
+
+
+async def run(
+    directory: Path,
+    prepared: Prepared,
+    choices: Choices,
+    *,
+    progress: Progress | None = None,
+    clock: Callable[[], int] = now_ns,
+) -> None:
+    """Measure what is left to do."""
+    setting = Setting(
+        host=prepared.manifest["host"]["id"],
+        seed=choices.seed,
+        deadline_s=choices.deadline_s,
+        warm=choices.warmup > 0,
+        clock=clock,
+    )
+    with RecordWriter(directory) as writer:
+        await run_plan(prepared.bench, prepared.todo, setting, writer, first_order=prepared.done, progress=progress)
+
+
+async def _examine(subject: Subject, workload: Workload, choices: Choices) -> Offer:
+    unisolated = subject.substrate.capabilities.isolation == "none" and not subject.hollow
+    if workload.recorded and unisolated and not choices.unisolated_trace:
+        return Offer(
+            offered=False,
+            reason="recorded commands are not run where nothing isolates them; --trace-unisolated allows it",
+        )
+    return await examine(subject, workload, images=choices.images, limits=choices.limits, storage=choices.storage)
+
+
+def _cells(
+    subjects: Mapping[str, Subject],
+    workloads: Mapping[str, Workload],
+    offers: Mapping[tuple[str, str], Offer],
+    choices: Choices,
+) -> list[tuple[Cell, int]]:
+    return [
+        (Cell(substrate=label, tier=tier, steps=steps, parallel=parallel), choices.count(tier, steps))
+        for label in subjects
+        for tier, workload in workloads.items()
+        if offers[label, tier].offered
+        for steps in (workload.steps or choices.steps)
+        for parallel in choices.parallel
+    ]
+
+
+def _specs(offers: Mapping[tuple[str, str], Offer]) -> dict[tuple[str, str], Spec]:
+    return {key: offer.spec for key, offer in offers.items() if offer.spec is not None}

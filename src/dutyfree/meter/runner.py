@@ -1,0 +1,86 @@
+"""Runs a plan over subjects and workloads, and appends each cohort's records as soon as it is over.
+
+Sequential between cohorts; the trials of one cohort run together. Reports progress through a callback, prints
+nothing. Interrupted at any point, the directory holds every cohort that ended, and the rest of the plan can follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from dutyfree.core.pending import finish
+from dutyfree.core.spec import Spec
+from dutyfree.meter.plan import Cell, Cohort
+from dutyfree.meter.record import Profile, Record
+from dutyfree.meter.source import Source
+from dutyfree.meter.store import RecordWriter
+from dutyfree.meter.subject import Subject
+from dutyfree.meter.training import train
+from dutyfree.meter.trial import Setting, run_trial
+from dutyfree.meter.workload import Workload
+
+Progress = Callable[[Cohort, list[Record]], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """What is measured: every combination of subject and workload that is offered, with its sandbox's spec."""
+
+    subjects: Mapping[str, Subject]
+    workloads: Mapping[str, Workload]
+    specs: Mapping[tuple[str, str], Spec]
+    """By subject and tier."""
+    profile: Profile = "controlled"
+    server: tuple[str, int] | None = None
+
+
+async def run_plan(
+    bench: Bench,
+    cohorts: Iterable[Cohort],
+    setting: Setting,
+    writer: RecordWriter,
+    *,
+    first_order: int = 0,
+    progress: Progress | None = None,
+) -> None:
+    """Run every cohort in order; records are in the file before `progress` hears of them."""
+    order = first_order
+    async with AsyncExitStack() as stack:
+        sources: dict[tuple[str, str], Source] = {}
+        for cohort in cohorts:
+            source = await _source(bench, cohort[0].cell, sources, stack)
+            records = await _run_cohort(source, cohort, setting, order)
+            writer.append(records)
+            order += len(cohort)
+            if progress is not None:
+                progress(cohort, records)
+
+
+async def _source(bench: Bench, cell: Cell, sources: dict[tuple[str, str], Source], stack: AsyncExitStack) -> Source:
+    key = (cell.substrate, cell.tier)
+    if key not in sources:
+        source = Source(
+            subject=bench.subjects[cell.substrate],
+            workload=bench.workloads[cell.tier],
+            spec=bench.specs[key],
+            profile=bench.profile,
+            server=bench.server,
+        )
+        stack.push_async_callback(lambda: finish(source.close()))
+        await source.open()
+        sources[key] = source
+    return sources[key]
+
+
+async def _run_cohort(source: Source, cohort: Cohort, setting: Setting, order: int) -> list[Record]:
+    body = train if source.workload.training is not None else None
+    if len(cohort) == 1:
+        return [await run_trial(source, cohort[0], setting, order, body)]
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(run_trial(source, trial, setting, order + i, body)) for i, trial in enumerate(cohort)
+        ]
+    return [task.result() for task in tasks]

@@ -1,0 +1,135 @@
+"""Doubts about a result, each with what to do next. A result without doubts is not thereby right, only quiet.
+
+Judges results that are already made; changes none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scipy import stats
+
+from dutyfree.meter.summary import REFERENCE, Result
+
+WIDE = 0.05
+"""Half-width of the median's interval, as a share of it."""
+FEW = 8
+MOST = 300
+"""Trials that are suggested at most."""
+STOLEN = 0.01
+TAIL = 3.0
+"""p95 over p50."""
+
+
+def doubts(found: Sequence[Result], manifest: Mapping[str, Any], directory: str) -> list[str]:
+    """Everything a sceptic would ask about these results."""
+    again = _command(manifest, directory)
+    lines = [line for result in found if not _hollow(result, manifest) for line in _of_result(result)]
+    if not any(result.key.substrate == REFERENCE for result in found):
+        lines.append(f"no tax: the host reference was not measured; add `-s {REFERENCE}` in a new directory")
+    solid = [r for r in found if r.summary and not _hollow(r, manifest)]
+    return lines + _wide(solid, again) + _few(solid, again) + _busy(solid, manifest) + _software(manifest)
+
+
+def _wide(found: Sequence[Result], again: str) -> list[str]:
+    """Medians that more trials would settle."""
+    widths = {_what(r): (_half_width(r), len(r.times)) for r in found if len(r.times) >= FEW and _half_width(r) > WIDE}
+    if not widths:
+        return []
+    worst = max(widths, key=lambda name: widths[name])
+    enough = max(n * (half / WIDE) ** 2 for half, n in widths.values())
+    trials = min(MOST, 10 * math.ceil(enough / 10))
+    what = f"{len(widths)} of {len(found)} medians are known to no better than {WIDE:.0%}"
+    return [f"{what}, the worst ({worst}) to {widths[worst][0]:.0%}; `{again} --trials {trials}`"]
+
+
+def _half_width(result: Result) -> float:
+    found = result.summary
+    return (found.ci_p50[1] - found.ci_p50[0]) / 2 / found.p50 if found and found.p50 else 0.0
+
+
+def _busy(found: Sequence[Result], manifest: Mapping[str, Any]) -> list[str]:
+    """Others were using the machine."""
+    lines = []
+    load, cpus = manifest["host"]["load_1min"], manifest["host"]["cpus"]
+    if load > cpus / 2:
+        lines.append(f"the machine was busy at the start (load {load:g} on {cpus} cores); repeat when it is calm")
+    worst = max(found, key=lambda r: r.steal_share, default=None)
+    if worst is not None and worst.steal_share > STOLEN:
+        share = f"{worst.steal_share:.1%} of a core during {_what(worst)}"
+        lines.append(f"the hypervisor gave processor time to others, up to {share}; repeat on a calmer machine")
+    return lines
+
+
+def _few(found: Sequence[Result], again: str) -> list[str]:
+    rows = [r for r in found if len(r.times) < FEW]
+    if not rows:
+        return []
+    names = ", ".join(_what(r) for r in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
+    return [f"fewer than {FEW} trials, so intervals mean little: {names}; `{again} --trials 30`"]
+
+
+def _what(result: Result) -> str:
+    key = result.key
+    what = "cold start" if key.steps == 0 else f"{key.steps} steps"
+    return f"{result.title} {key.tier} {what}" + (f", {key.parallel} at once" if key.parallel > 1 else "")
+
+
+def _hollow(result: Result, manifest: Mapping[str, Any]) -> bool:
+    return any(s["hollow"] for s in manifest["subjects"].values() if s["name"] == result.key.substrate)
+
+
+def _of_result(result: Result) -> list[str]:
+    lines: list[str] = []
+    if result.failures:
+        kinds = ", ".join(f"{count} x {kind}" for kind, count in sorted(result.failures.items()))
+        lines.append(f"{_what(result)}: {result.failed} of {result.n} trials failed ({kinds}); see records.jsonl")
+    found = result.summary
+    if found is None:
+        return lines
+    if found.n >= 20 and found.p95 > TAIL * found.p50:
+        lines.append(f"{_what(result)}: p95 is {found.p95 / found.p50:.1f} x p50; look for neighbours or a cold cache")
+    if drift := _drift(result.times):
+        lines.append(f"{_what(result)}: times {drift} during the run; repeat on a calm machine, or with `--warmup 3`")
+    return lines
+
+
+def _drift(times: Sequence[float]) -> str | None:
+    """A rank correlation of time with order that chance does not explain."""
+    if len(times) < 20 or len(set(times)) < 2:
+        return None
+    test = stats.spearmanr(range(len(times)), times)
+    if test.pvalue > 1e-3 or abs(test.statistic) < 0.4:
+        return None
+    return "rose" if test.statistic > 0 else "fell"
+
+
+def _software(manifest: Mapping[str, Any]) -> list[str]:
+    """Substrates whose programs are not those of the host reference."""
+    reference = manifest["subjects"].get(REFERENCE, {}).get("tiers", {})
+    lines: list[str] = []
+    for name, subject in manifest["subjects"].items():
+        for tier, offer in subject["tiers"].items():
+            here, there = offer["software"], reference.get(tier, {}).get("software", {})
+            unlike = sorted(k for k in here.keys() & there.keys() if here[k] != there[k])
+            if offer["offered"] and unlike and not subject["hollow"]:
+                what = ", ".join(f"{k} ({here[k]}, on the host {there[k]})" for k in unlike)
+                lines.append(f"{name} {tier}: other software than the host: {what}; part of the tax may be that")
+    return lines
+
+
+def _command(manifest: Mapping[str, Any], directory: str) -> str:
+    """The run's own command, ready to be extended."""
+    given = list(manifest["protocol"]["command"])
+    kept: list[str] = []
+    skip = False
+    for word in given:
+        if skip:
+            skip = False
+        elif word in {"--trials", "-o", "--output", "--quick"}:
+            skip = word != "--quick"
+        elif not word.startswith(("--trials=", "--output=")):
+            kept.append(word)
+    return " ".join(["dutyfree", "measure", *kept, "-o", directory])

@@ -1,0 +1,134 @@
+"""`Subject`: a substrate under measurement, and what it turned out to offer to each tier.
+
+`examine` looks before anything is timed: which image the substrate knows, whether the programs are there, how a clone
+would reach the network. What is missing makes a tier "not offered", with the reason, and not a row of failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dutyfree.core.contract import Capabilities, Sandbox, Substrate
+from dutyfree.core.errors import DutyfreeError, Misuse, Unsupported
+from dutyfree.core.spec import Limits, Network, Spec, Storage
+from dutyfree.meter.workload import Workload
+
+IMAGES = ("host", "bench")
+"""Tried in this order: the machine's own programs are the same bytes that the host reference runs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """One substrate, under the names it has in records."""
+
+    label: str
+    """Unique in a run: the name as it was asked for, options included."""
+    name: str
+    """In results, beside `dispatch`."""
+    substrate: Substrate
+    hollow: bool = False
+    """It answers without doing anything: its answers are checked, for the checks' cost, but not judged."""
+
+    @property
+    def dispatch(self) -> str:
+        """How actions reach it."""
+        return self.substrate.capabilities.dispatch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """What a subject offers to a tier."""
+
+    offered: bool
+    reason: str
+    """Why not; or how."""
+    spec: Spec | None = None
+    software: Mapping[str, str] | None = None
+    """What the programs inside say of themselves."""
+    image_bytes: int | None = None
+    """What the image's files occupy, as seen from inside; None for the machine's own programs."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the manifest."""
+        spec = self.spec
+        return {
+            "offered": self.offered,
+            "reason": self.reason,
+            "image": spec.image if spec else None,
+            "network": spec.network if spec else None,
+            "storage": spec.storage if spec else None,
+            "limits": spec.limits.given() if spec else {},
+            "software": dict(self.software or {}),
+            "image_bytes": self.image_bytes,
+        }
+
+
+async def examine(
+    subject: Subject,
+    workload: Workload,
+    *,
+    images: Sequence[str] = IMAGES,
+    limits: Limits | None = None,
+    storage: Storage = "memory",
+) -> Offer:
+    """Find out, in one throw-away sandbox, whether and how the subject can run the workload."""
+    capabilities = subject.substrate.capabilities
+    network = _network(capabilities, clones=workload.clone is not None)
+    if network is None:
+        return Offer(offered=False, reason="set-up clones, and there is neither a network nor a relayed port")
+    refusals: list[str] = []
+    for image in images:
+        spec = Spec(
+            image=image,
+            env=dict(workload.env),
+            network=network,
+            limits=_enforced(capabilities, limits or Limits()),
+            storage=storage if storage in capabilities.storages else min(capabilities.storages, default=storage),
+        )
+        try:
+            async with subject.substrate.create(spec) as box:
+                missing, software = await _look(box, workload)
+                size = None if image == "host" else await _measure_image(box)
+        except (Misuse, Unsupported) as error:
+            refusals.append(str(error))
+            continue
+        except DutyfreeError as error:
+            return Offer(offered=False, reason=str(error))
+        if missing and not subject.hollow:
+            refusals.append(f"image {image} lacks {', '.join(missing)}")
+            continue
+        how = f"image {image}, network {network}, storage {spec.storage}"
+        return Offer(offered=True, reason=how, spec=spec, software=software, image_bytes=size)
+    return Offer(offered=False, reason="; ".join(refusals))
+
+
+def _network(capabilities: Capabilities, *, clones: bool) -> Network | None:
+    """No network where that is offered (and can be relayed into, if need be), else the machine's own."""
+    if "none" in capabilities.networks and (capabilities.forward or not clones):
+        return "none"
+    return "host" if "host" in capabilities.networks else None
+
+
+def _enforced(capabilities: Capabilities, limits: Limits) -> Limits:
+    """Those of the limits that the substrate enforces; the manifest shows what is left."""
+    return Limits(**{k: v if k in capabilities.limits else None for k, v in asdict(limits).items()})
+
+
+async def _measure_image(box: Sandbox) -> int | None:
+    out = await box.run("du -skx / 2>/dev/null | cut -f1", timeout_s=60)
+    text = out.text().strip()
+    return int(text) * 1024 if text.isdecimal() else None
+
+
+async def _look(box: Sandbox, workload: Workload) -> tuple[list[str], dict[str, str]]:
+    missing: list[str] = []
+    software: dict[str, str] = {}
+    for program in ("bash", *workload.programs):
+        out = await box.run([program, "--version"])
+        if out.ok:
+            software[program] = (out.stdout or out.stderr).decode(errors="replace").partition("\n")[0]
+        else:
+            missing.append(program)
+    return [program for program in missing if program in workload.programs], software

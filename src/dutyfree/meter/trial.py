@@ -1,0 +1,273 @@
+"""One trial: take a sandbox, set it up, run the actions, give it back; and write down where the time went.
+
+The only place of the project that catches broadly: whatever goes wrong in a trial becomes a record with its reason.
+The loop between two actions is lean, and what it costs is not hidden: everything that is not some other component is
+`orchestration`, so the components sum to the total.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from dutyfree.core.contract import Sandbox
+from dutyfree.core.errors import DriverError, DutyfreeError
+from dutyfree.core.pending import finish
+from dutyfree.core.timeline import now_ns
+from dutyfree.meter.action import Action, Check
+from dutyfree.meter.fingerprint import steal_ns
+from dutyfree.meter.plan import Trial
+from dutyfree.meter.record import Record
+from dutyfree.meter.source import Source, Taken
+from dutyfree.meter.workload import CheckFailed, set_up
+
+FIRST = Action(kind="command", command=("true",), check=Check(equals=b""))
+"""What a cold start waits for."""
+
+DESTROY_LIMIT_S = 60.0
+"""How long a substrate may take to destroy a sandbox whose trial has failed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What is the same for all trials of a run."""
+
+    host: str
+    seed: int
+    deadline_s: float
+    warm: bool
+    """Warm-up trials have been run before."""
+    clock: Callable[[], int] = now_ns
+
+
+@dataclass(slots=True)
+class Tape:
+    """Where the time of one rollout went so far, also when it fails half-way."""
+
+    begin_ns: int
+    end_ns: int = 0
+    create_ns: int = 0
+    ready_ns: int = 0
+    setup_ns: int = 0
+    reset_ns: int = 0
+    destroy_ns: int = 0
+    teardown_ns: int = 0
+    first_result_ns: int | None = None
+    actions: list[int] = field(default_factory=list)
+    runs: list[int] = field(default_factory=list)
+    at_action: int | None = None
+    start: str = "fresh"
+
+
+Body = Callable[[Source, Trial, Setting, "Tape"], Awaitable[None]]
+"""What a trial does: fills the tape, or raises."""
+
+
+async def run_trial(source: Source, trial: Trial, setting: Setting, order: int, body: Body | None = None) -> Record:
+    """Run it, whatever happens; only cancellation passes through, and leaves no sandbox behind."""
+    started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    stolen = steal_ns()
+    failure: BaseException | None = None
+    tape = Tape(begin_ns=setting.clock())
+    try:
+        async with asyncio.timeout(setting.deadline_s):
+            await (body or _run)(source, trial, setting, tape)
+    except TimeoutError:
+        failure = TimeoutError(f"not done after {setting.deadline_s:g} s, the trial's deadline")
+    except Exception as error:  # noqa: BLE001 - a failed trial is a record, whatever the reason
+        failure = error
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        # Ctrl-C reaches the commands of an unisolated substrate too: what they answered then is not a finding.
+        raise asyncio.CancelledError
+    if failure is not None:
+        tape.end_ns = setting.clock()
+    return _record(
+        source,
+        trial,
+        setting,
+        tape,
+        failure=failure,
+        order=order,
+        started_at=started_at,
+        stolen_ns=steal_ns() - stolen,
+    )
+
+
+async def _run(source: Source, trial: Trial, setting: Setting, tape: Tape) -> None:
+    if trial.cell.steps:
+        await rollout(source, source.workload.actions(trial.cell.steps), setting, tape)
+    else:
+        await _cold_start(source, setting, tape)
+
+
+async def rollout(source: Source, actions: tuple[Action, ...], setting: Setting, tape: Tape) -> None:
+    """Take a sandbox, set it up, run the actions, reset or destroy it."""
+    tape.begin_ns = setting.clock()
+    taken = await source.take()
+    keep = False
+    try:
+        _note_start(taken, tape, setting)
+        directory = await _prepare(source, taken, setting, tape)
+        await _act(taken.box, actions, directory, setting.clock, tape, judged=not source.subject.hollow)
+        begin = setting.clock()
+        keep = await _reset(source, taken.box, directory)
+        if keep or source.workload.reset is not None:
+            tape.reset_ns = setting.clock() - begin
+    finally:
+        if keep:
+            source.keep(taken.box)
+        else:
+            await finish(_destroy(taken.box, setting, tape))
+            tape.destroy_ns = tape.teardown_ns
+    tape.end_ns = setting.clock()
+
+
+async def _cold_start(source: Source, setting: Setting, tape: Tape) -> None:
+    """Take a sandbox, wait for its first result, set it up. Destroying it is not part of the time."""
+    tape.begin_ns = setting.clock()
+    taken = await source.take()
+    try:
+        _note_start(taken, tape, setting)
+        await _act(taken.box, (FIRST,), None, setting.clock, tape, judged=not source.subject.hollow)
+        await _prepare(source, taken, setting, tape)
+        tape.end_ns = setting.clock()
+    finally:
+        await finish(_destroy(taken.box, setting, tape))
+
+
+def _note_start(taken: Taken, tape: Tape, setting: Setting) -> None:
+    """What the driver says of its own start, held to what the caller saw."""
+    tape.start = taken.start
+    seen = setting.clock() - tape.begin_ns
+    if taken.start != "reset":
+        tape.create_ns = min(taken.box.timeline.total_ns("create"), seen)
+        tape.ready_ns = min(taken.box.timeline.total_ns("ready"), seen - tape.create_ns)
+
+
+async def _prepare(source: Source, taken: Taken, setting: Setting, tape: Tape) -> str | None:
+    if taken.prepared:
+        return taken.directory
+    begin = setting.clock()
+    try:
+        return await set_up(taken.box, source.workload, source.server, judged=not source.subject.hollow)
+    finally:
+        tape.setup_ns = setting.clock() - begin
+
+
+async def _act(
+    box: Sandbox,
+    actions: tuple[Action, ...],
+    directory: str | None,
+    clock: Callable[[], int],
+    tape: Tape,
+    *,
+    judged: bool,
+) -> None:
+    """The measured loop. No deadline per action: the trial has one, and cancelling an action kills it."""
+    run, actions_ns, runs_ns = box.run, tape.actions, tape.runs
+    for index, action in enumerate(actions):
+        tape.at_action = index
+        begin = clock()
+        out = await run(action.command, cwd=directory, stdin=action.stdin)
+        end = clock()
+        actions_ns.append(end - begin)
+        runs_ns.append(min(out.run_ns, end - begin))
+        if tape.first_result_ns is None:
+            tape.first_result_ns = end - tape.begin_ns
+        fault = action.check.fault(out)
+        if fault is not None and judged:
+            raise CheckFailed(f"{action.kind} action {index} {action.command!r}: {fault}")
+    tape.at_action = None
+
+
+async def _reset(source: Source, box: Sandbox, directory: str | None) -> bool:
+    """Make the sandbox clean again: by itself where it is to be kept, else as the workload says."""
+    if source.resets:
+        await box.reset()
+        return True
+    action = source.workload.reset
+    if action is not None:
+        out = await box.run(action.command, cwd=directory, stdin=action.stdin)
+        fault = action.check.fault(out)
+        if fault is not None and not source.subject.hollow:
+            raise CheckFailed(f"reset: {fault}")
+    return False
+
+
+async def _destroy(box: Sandbox, setting: Setting, tape: Tape) -> None:
+    begin = setting.clock()
+    try:
+        async with asyncio.timeout(DESTROY_LIMIT_S):
+            await box.destroy()
+    except TimeoutError as error:
+        raise DriverError(f"destroy was not done after {DESTROY_LIMIT_S:g} s", sandbox=box.id) from error
+    tape.teardown_ns = setting.clock() - begin
+
+
+def _record(
+    source: Source,
+    trial: Trial,
+    setting: Setting,
+    tape: Tape,
+    *,
+    failure: BaseException | None,
+    order: int,
+    started_at: str,
+    stolen_ns: int,
+) -> Record:
+    total = tape.end_ns - tape.begin_ns
+    run = sum(tape.runs)
+    dispatch = sum(tape.actions) - run
+    known = tape.create_ns + tape.ready_ns + tape.setup_ns + dispatch + run + tape.reset_ns + tape.destroy_ns
+    subject, cell = source.subject, trial.cell
+    return Record(
+        id=trial.id,
+        host=setting.host,
+        substrate=subject.name,
+        version=subject.substrate.version,
+        dispatch=subject.dispatch,
+        tier=cell.tier,
+        steps=cell.steps,
+        parallel=cell.parallel,
+        block=trial.block,
+        order=order,
+        warmup=trial.warmup,
+        profile=source.profile,
+        start=tape.start,
+        seed=setting.seed,
+        image=source.spec.image,
+        cache="warm" if setting.warm and not trial.warmup else "unknown",
+        started_at=started_at,
+        ok=failure is None,
+        failure_kind=_kind(failure),
+        failure_message=None if failure is None else str(failure)[:2000],
+        failure_action=tape.at_action if failure is not None else None,
+        total_ns=total,
+        create_ns=tape.create_ns,
+        ready_ns=tape.ready_ns,
+        setup_ns=tape.setup_ns,
+        dispatch_ns=dispatch,
+        run_ns=run,
+        orchestration_ns=max(0, total - known),
+        reset_ns=tape.reset_ns,
+        destroy_ns=tape.destroy_ns,
+        first_result_ns=tape.first_result_ns,
+        teardown_ns=tape.teardown_ns,
+        actions_ns=tape.actions,
+        actions_run_ns=tape.runs,
+        steal_ns=max(0, stolen_ns),
+    )
+
+
+def _kind(failure: BaseException | None) -> str | None:
+    """Whose failure it is: the substrate's machinery by its error class, a wrong answer, a deadline, or anything."""
+    if failure is None:
+        return None
+    if isinstance(failure, TimeoutError):
+        return "deadline"
+    if isinstance(failure, CheckFailed):
+        return "wrong-answer"
+    return type(failure).__name__ if isinstance(failure, DutyfreeError) else f"unexpected:{type(failure).__name__}"

@@ -1,0 +1,122 @@
+"""`Workload`: what a trial does in a sandbox, as data; and the one place that carries out its set-up.
+
+A workload stays inside the directory in which the sandbox's actions start: it works on substrates that have no
+private root (the host itself) without touching anything else there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dutyfree.core.contract import Sandbox
+from dutyfree.meter.action import Action
+
+GIT_PORT = 9418
+"""Where a sandbox without a network finds the git server on its own loopback."""
+
+READ_ONLY_GIT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
+"""The same git everywhere: no configuration but the repository's own."""
+
+
+class CheckFailed(Exception):
+    """The sandbox answered, and the answer is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clone:
+    """A repository that set-up fetches over the network."""
+
+    served: Path
+    """The directory that the git server serves."""
+    name: str
+    """Of the repository on the git server."""
+    commit: str
+    """Checked out, and verified by its full id."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """A small reinforcement-learning problem: to find out which of these attempts earns a reward."""
+
+    attempts: tuple[tuple[Action, ...], ...]
+    """What a policy can choose from, as trajectories that verify their own reward."""
+    rewards: tuple[float, ...]
+    """Of each attempt."""
+    iterations: int
+    group: int
+    """Rollouts per iteration, run together; the next iteration waits for all of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """One tier: how to prepare a sandbox, which actions follow, how to leave it clean."""
+
+    tier: str
+    actions: Callable[[int], tuple[Action, ...]]
+    """The trajectory of that many steps; always the same for the same number."""
+    description: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    programs: tuple[str, ...] = ()
+    """Absolute paths that must be executable inside, else the tier is not offered."""
+    uploads: tuple[tuple[Path, str], ...] = ()
+    """Local trees, and their names in the work directory."""
+    clone: Clone | None = None
+    directory: str | None = None
+    """Where actions run, under the work directory; None: where the sandbox starts them, and no set-up at all."""
+    reset: Action | None = None
+    """Brings the work directory back to its state after set-up."""
+    training: Training | None = None
+    """The trial is a training run over these actions, and not a single trajectory."""
+    recorded: bool = False
+    """Its commands were written by somebody else, and may do anything."""
+    steps: tuple[int, ...] | None = None
+    """The only lengths that make sense; None: any."""
+
+
+async def find_directory(box: Sandbox, *, judged: bool = True) -> str:
+    """Where the sandbox starts actions: the work directory of everything that follows."""
+    out = await box.run("pwd")
+    path = out.text().strip()
+    if path.startswith("/"):
+        return path
+    if judged:
+        raise CheckFailed(f"pwd answered {out.stdout!r} (exit code {out.exit_code})")
+    return "/"
+
+
+async def set_up(
+    box: Sandbox, workload: Workload, server: tuple[str, int] | None, *, judged: bool = True
+) -> str | None:
+    """Prepare a sandbox for the workload; the directory its actions run in.
+
+    `server` is where the git server listens, as seen from the machine. It is handed into the sandbox by a relayed port
+    unless the sandbox shares the machine's network. With `judged=False` (a substrate that does nothing) no answer is
+    taken as wrong.
+    """
+    if workload.directory is None:
+        return None
+    work = await find_directory(box, judged=judged)
+    for local, name in workload.uploads:
+        await box.upload(local, f"{work}/{name}")
+    directory = f"{work}/{workload.directory}"
+    if workload.clone is not None:
+        await _clone(box, workload.clone, directory, server, judged=judged)
+    return directory
+
+
+async def _clone(box: Sandbox, clone: Clone, directory: str, server: tuple[str, int] | None, *, judged: bool) -> None:
+    if server is None:
+        raise CheckFailed("the workload clones, but no git server was started")
+    host, port = server
+    if box.spec.network == "none" and box.capabilities.forward:
+        forward = await box.provide(GIT_PORT, server)
+        host, port = "127.0.0.1", forward.port
+    script = (
+        f"git clone -q git://{host}:{port}/{clone.name} {directory}"
+        f" && git -C {directory} checkout -q {clone.commit} && git -C {directory} rev-parse HEAD"
+    )
+    out = await box.run(script)
+    if judged and (not out.ok or out.text().strip() != clone.commit):
+        raise CheckFailed(f"clone of {clone.name} failed: {(out.stderr or out.stdout).decode(errors='replace')[-300:]}")

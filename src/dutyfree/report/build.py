@@ -1,0 +1,152 @@
+"""From a directory of records to its report: `tables.md`, `summary.json`, `figures/`, `report.html`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dutyfree.core.errors import Misuse
+from dutyfree.meter.projection import STEPS
+from dutyfree.meter.stability import doubts
+from dutyfree.meter.store import Run, load
+from dutyfree.meter.summary import REFERENCE, Result, instrument, results, to_json
+from dutyfree.report import figures, page, scale, study, tables
+from dutyfree.report.text import Table, percent, percents, seconds, steps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """What was written, and what a terminal wants to show of it."""
+
+    html: Path
+    headline: Table
+    warnings: Sequence[str]
+    overhead: str
+
+
+def build(directories: Sequence[Path]) -> Report:
+    """Write the report of one or more runs into the first directory."""
+    run = load(directories)
+    found = results(run.records)
+    if not found:
+        raise Misuse(
+            f"{directories[0]} holds no measured trials yet; `dutyfree measure -o {directories[0]}` adds them",
+            field="directory",
+        )
+    return _write(directories[0], run, found)
+
+
+def _write(target: Path, run: Run, found: list[Result]) -> Report:
+    warnings = [str(problem) for problem in run.problems] + doubts(found, run.manifest, str(target))
+    overhead = tables.overhead(found)
+    every = [
+        tables.substrates(run.manifest),
+        study.table(found),
+        tables.summary(found),
+        tables.amortised(found),
+        tables.shell(found),
+        tables.decomposition(found),
+        *scale.tables(found),
+        tables.hidden_costs(found, run.manifest),
+        tables.training(found),
+    ]
+    protocol = _protocol(run.manifest)
+    drawn = figures.draw(found, target / "figures")
+    summary = to_json(found, run.manifest, warnings)
+    (target / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    (target / "tables.md").write_text(_markdown(every, warnings, overhead, protocol))
+    html = target / "report.html"
+    html.write_text(
+        page.render(
+            run.manifest,
+            every,
+            drawn,
+            warnings=warnings,
+            overhead=overhead,
+            tiles=_tiles(found),
+            protocol=protocol,
+        )
+    )
+    return Report(html=html, headline=_headline(found), warnings=warnings, overhead=overhead)
+
+
+def _headline(found: Sequence[Result]) -> Table:
+    """The few numbers a newcomer came for."""
+    rows = [
+        [
+            r.key.tier,
+            steps(r.key.steps),
+            r.title,
+            f"{r.n - r.failed}/{r.n}",
+            seconds(r.summary.p50),
+            seconds(r.summary.p95),
+            seconds(r.amortised_action_s),
+            "reference" if r.key.substrate == REFERENCE else percent(r.tax),
+        ]
+        for r in tables.real(found)
+        if r.summary
+    ]
+    return Table(
+        title="Rollout infrastructure tax",
+        columns=["tier", "what", "substrate", "ok", "p50", "p95", "per action", "tax"],
+        rows=rows,
+    )
+
+
+def _tiles(found: Sequence[Result]) -> list[tuple[str, str]]:
+    rows = tables.real(found)
+    hardest = max((r.key.tier for r in rows if r.key.steps == STEPS), default="")
+    shown = [
+        (percent(r.tax), f"tax of {r.title}, {hardest}, {STEPS} steps ({percents(r.tax_ci95)})")
+        for r in rows
+        if r.key.tier == hardest and r.key.steps == STEPS and r.key.substrate != REFERENCE
+    ]
+    shown += [
+        (seconds(r.first_result.p50), f"{r.title}: request to first result")
+        for r in rows
+        if r.key.steps == 0 and r.key.tier == "T0" and r.first_result
+    ]
+    own = instrument(found)
+    if own is not None:
+        shown.append((seconds(own["per_action_s"]), "this instrument, per action"))
+    return shown
+
+
+def _protocol(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    given, host = manifest["protocol"], manifest["host"]
+    counts = sorted(set(given["repetitions"].values()))
+    lines = [
+        ("repetitions", f"{counts[0]} to {counts[-1]} per configuration" if len(counts) > 1 else f"{counts[0]}"),
+        ("order", f"{given['order']} (seed {given['seed']})"),
+        ("clock", given["clock"]),
+        ("warm-up", f"{given['warmup']}: {given['warmup_rule']}"),
+        ("cache state", given["cache"]),
+        ("profile", given["profile"]),
+        ("deadline", f"{given['deadline_s']:g} s per trial"),
+        ("failures", given["failures"]),
+        ("formula", given["formula"]),
+        ("host", ", ".join(f"{name} {value}" for name, value in host.items())),
+        ("dutyfree", manifest["dutyfree"]),
+        ("command", " ".join(["dutyfree measure", *given["command"]])),
+    ]
+    lines += [(f"workload {tier}", work["description"]) for tier, work in manifest["workloads"].items()]
+    for label, subject in manifest["subjects"].items():
+        software = {name: text for offer in subject["tiers"].values() for name, text in offer["software"].items()}
+        if software:
+            lines.append((f"software in {label}", "; ".join(software.values())))
+    return lines
+
+
+def _markdown(
+    every: Sequence[Table], warnings: Sequence[str], overhead: str, protocol: Sequence[tuple[str, str]]
+) -> str:
+    parts = ["# Rollout infrastructure tax\n", overhead + "\n"]
+    if warnings:
+        parts.append("## Before you rely on this\n\n" + "\n".join(f"- {line}" for line in warnings) + "\n")
+    parts.append("## Tables\n")
+    parts += [table.to_markdown() for table in every]
+    parts.append("## Protocol\n\n" + "\n".join(f"- **{name}**: {text}" for name, text in protocol) + "\n")
+    return "\n".join(parts)

@@ -1,0 +1,98 @@
+"""Figures 2 and 3: cold starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from dutyfree.meter.summary import Result
+from dutyfree.report.style import INK, appearance, figure
+from dutyfree.report.tables import real
+from dutyfree.report.text import seconds
+
+
+def medians(found: Sequence[Result]) -> Figure | None:
+    """Fig 2: p50 by substrate and tier."""
+    rows, names, tiers = _cold(found)
+    if not rows:
+        return None
+    look = appearance(r.title for r in real(found))
+    made, (axes,) = figure(max(6.4, 1.6 + 0.75 * len(names) * len(tiers)), 3.8)
+    width = 0.8 / len(names)
+    for i, name in enumerate(names):
+        mine = {r.key.tier: r.summary for r in rows if r.title == name and r.summary}
+        have = [(t, mine[tier]) for t, tier in enumerate(tiers) if tier in mine]
+        at = [t + (i - (len(names) - 1) / 2) * width for t, _ in have]
+        tops = [s.p50 for _, s in have]
+        axes.bar(at, tops, width * 0.92, color=look[name][0], label=name)
+        upper = [max(0.0, s.p95 - s.p50) for _, s in have]
+        axes.errorbar(at, tops, yerr=[[0.0] * len(at), upper], fmt="none", ecolor=INK, elinewidth=1, capsize=2.5)
+        for x, (_, s) in zip(at, have, strict=True):
+            axes.annotate(
+                seconds(s.p50), (x, max(s.p95, s.p50)), xytext=(0, 4), textcoords="offset points",
+                ha="center", va="bottom", fontsize=8, color=INK,
+            )  # fmt: skip
+    axes.set_yscale("log")
+    axes.set_xticks(range(len(tiers)), tiers)
+    axes.set_xlim(-0.6, len(tiers) - 0.4)
+    axes.margins(y=0.18)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("cold start, p50 (log)")
+    time_axis(axes, "y")
+    made.legend(loc="outside upper center", ncols=min(6, len(names)))
+    return made
+
+
+def distribution(found: Sequence[Result]) -> Figure | None:
+    """Fig 3: every cold start."""
+    rows, names, tiers = _cold(found)
+    if not rows:
+        return None
+    look = appearance(r.title for r in real(found))
+    made, panels = figure(1.2 + 3.1 * len(tiers), 1.3 + 0.5 * len(names), len(tiers))
+    rng = np.random.default_rng(0)
+    for axes, tier in zip(panels, tiers, strict=True):
+        for y, name in enumerate(reversed(names)):
+            result = next((r for r in rows if r.title == name and r.key.tier == tier), None)
+            if result is None or result.summary is None:
+                axes.annotate("not measured", (0.5, y), xycoords=("axes fraction", "data"), ha="center", va="center")
+                continue
+            times, s = np.asarray(result.times), result.summary
+            low, high = np.quantile(times, [0.25, 0.75])
+            axes.barh(y, high - low, 0.5, left=low, color=look[name][0], alpha=0.3)
+            axes.plot(times, y + rng.uniform(-0.18, 0.18, len(times)), ".", ms=4, color=look[name][0], alpha=0.7)
+            axes.plot([s.p50, s.p50], [y - 0.32, y + 0.32], color=INK, lw=1.8)
+            axes.plot([s.p95, s.p95], [y - 0.2, y + 0.2], color=INK, lw=1)
+        axes.set_xscale("log")
+        axes.set_title(tier)
+        axes.set_yticks(range(len(names)), list(reversed(names)) if axes is panels[0] else [""] * len(names))
+        axes.set_ylim(-0.6, len(names) - 0.4)
+        axes.grid(visible=False, axis="y")
+        every = [t for r in rows if r.key.tier == tier for t in r.times]
+        axes.set_xlim(min(every) / 1.3, max(every) * 1.3)
+        time_axis(axes, "x")
+    made.supxlabel("cold start (log)", fontsize=9.5, color=INK)
+    return made
+
+
+def time_axis(axes: Axes, which: str) -> None:
+    """Ticks as times with their unit, few enough to be read."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+    factors = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
+    ticks = [f * 10.0**e for e in range(-9, 7) for f in factors if low <= f * 10.0**e <= high]
+    if len(ticks) >= 2:
+        limit = 5 if which == "x" else 8
+        axis.set_ticks(ticks[:: -(-len(ticks) // limit)])
+    axis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
+    axis.set_minor_locator(NullLocator())
+
+
+def _cold(found: Sequence[Result]) -> tuple[list[Result], list[str], list[str]]:
+    rows = [r for r in real(found) if r.key.steps == 0]
+    names = list(dict.fromkeys(r.title for r in rows))
+    return rows, names, sorted({r.key.tier for r in rows})

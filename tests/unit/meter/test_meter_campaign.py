@@ -1,0 +1,83 @@
+"""Whole campaigns: repeatable, resumable, and exact on substrates whose delays are known."""
+
+import pytest
+from runs import measure
+from synthetic import MS, Delays
+
+from dutyfree.core.errors import Misuse
+from dutyfree.meter.campaign import Choices
+from dutyfree.meter.projection import curves, worker_hours
+from dutyfree.meter.store import read_manifest, read_records
+from dutyfree.meter.summary import results
+
+TWO = {"host": Delays(), "slow": Delays(create=200 * MS, dispatch=20 * MS)}
+CHOICES = Choices(steps=(0, 10, 20), trials=3, seed=5, warmup=1, deadline_s=60)
+
+
+def trials(directory):
+    records, problems = read_records(directory)
+    assert not problems
+    return [(r.order, r.id, r.ok, r.total_ns, r.actions_ns) for r in records]
+
+
+def test_two_runs_with_the_same_seed_have_the_same_trials_and_commands(tmp_path):
+    for name in ("a", "b"):
+        measure(tmp_path / name, TWO, CHOICES)
+    assert trials(tmp_path / "a") == trials(tmp_path / "b")
+    a, b = read_manifest(tmp_path / "a"), read_manifest(tmp_path / "b")
+    assert a["workloads"] == b["workloads"]
+    assert a["identity"] == b["identity"]
+
+
+@pytest.mark.parametrize("stop_after", [1, 7, 19])
+def test_interrupted_and_resumed_is_uninterrupted_trial_for_trial(tmp_path, stop_after):
+    measure(tmp_path / "whole", TWO, CHOICES)
+    with pytest.raises(KeyboardInterrupt):
+        measure(tmp_path / "cut", TWO, CHOICES, stop_after=stop_after)
+    assert len(trials(tmp_path / "cut")) == stop_after
+    measure(tmp_path / "cut", TWO, CHOICES)
+    assert trials(tmp_path / "cut") == trials(tmp_path / "whole")
+
+
+def test_a_finished_run_is_not_measured_again(tmp_path):
+    measure(tmp_path, TWO, CHOICES)
+    before = trials(tmp_path)
+    measure(tmp_path, TWO, CHOICES)
+    assert trials(tmp_path) == before
+
+
+def test_more_trials_extend_a_run(tmp_path):
+    measure(tmp_path, TWO, CHOICES)
+    before = trials(tmp_path)
+    measure(tmp_path, TWO, Choices(steps=(0, 10, 20), trials=5, seed=5, warmup=1, deadline_s=60))
+    after = trials(tmp_path)
+    assert after[: len(before)] == before
+    assert len(after) == len(before) + 2 * 6
+
+
+@pytest.mark.parametrize("other", [{"seed": 6}, {"steps": (0, 10)}, {"profile": "optimised"}])
+def test_a_directory_of_another_plan_is_refused(tmp_path, other):
+    measure(tmp_path, TWO, CHOICES)
+    changed = {"steps": (0, 10, 20), "trials": 3, "seed": 5, "warmup": 1, "deadline_s": 60} | other
+    with pytest.raises(Misuse, match="another protocol"):
+        measure(tmp_path, TWO, Choices(**changed))
+
+
+def test_parallel_trials_are_each_recorded(tmp_path):
+    measure(tmp_path, {"host": Delays()}, Choices(steps=(10,), trials=4, parallel=(1, 2), warmup=0))
+    records, _ = read_records(tmp_path)
+    assert sorted(r.parallel for r in records) == [1] * 4 + [2] * 4
+    assert all(r.ok for r in records)
+
+
+def test_the_study_s_worker_hours_come_back_from_substrates_with_its_delays(tmp_path):
+    """6,495 and 11,811 hours per million: 23.382 s and 42.5196 s for 150 actions."""
+    fixed = {"queue": 0, "create": 0, "ready": 0, "destroy": 0}
+    fast = Delays(**fixed, dispatch=5_880_000, run=150 * MS)
+    slow = Delays(**fixed, dispatch=133_464_000, run=150 * MS)
+    measure(tmp_path, {"fast": fast, "slow": slow}, Choices(steps=(10, 150), trials=2, warmup=0, deadline_s=60))
+    quick, late = curves(results(read_records(tmp_path)[0]), "T0")
+    assert (quick.name, late.name) == ("fast", "slow")
+    assert round(worker_hours(1_000_000, quick.seconds(150))) == 6_495
+    assert round(worker_hours(1_000_000, late.seconds(150))) == 11_811
+    assert round(worker_hours(1_000_000, late.seconds(150) - quick.seconds(150))) == 5_316

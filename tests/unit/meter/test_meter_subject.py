@@ -1,0 +1,61 @@
+"""What is not there is "not offered", with the reason, before anything is timed."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from synthetic import Faults, SyntheticSubstrate
+
+from dutyfree.core.spec import Limits
+from dutyfree.meter.subject import Subject, examine
+from dutyfree.meter.workload import Clone
+from dutyfree.meter.workloads import tier0
+
+
+def look(substrate, workload=None, **options):
+    subject = Subject(label="s", name="s", substrate=substrate)
+    return asyncio.run(examine(subject, workload or tier0.workload(), **options))
+
+
+def test_the_first_known_image_is_taken():
+    assert look(SyntheticSubstrate(faults=Faults(images=frozenset({"bench"})))).spec.image == "bench"
+    assert look(SyntheticSubstrate(faults=Faults(images=frozenset({"bench", "host"})))).spec.image == "host"
+
+
+def test_an_unknown_image_is_a_reason():
+    offer = look(SyntheticSubstrate(), images=("nowhere",))
+    assert not offer.offered
+    assert "nowhere" in offer.reason
+
+
+def test_a_missing_program_is_a_reason():
+    offer = look(SyntheticSubstrate(), replace(tier0.workload(), programs=("/nowhere/python3",)))
+    assert not offer.offered
+    assert "lacks /nowhere/python3" in offer.reason
+
+
+def test_a_clone_without_any_network_is_not_offered(tmp_path):
+    substrate = SyntheticSubstrate()
+    substrate.capabilities = replace(substrate.capabilities, networks=frozenset({"none"}))
+    clone = Clone(served=tmp_path, name="x.git", commit="c" * 40)
+    offer = look(substrate, replace(tier0.workload(), clone=clone))
+    assert not offer.offered
+    assert "clones" in offer.reason
+
+
+def test_limits_that_cannot_be_enforced_are_left_out_and_shown_so():
+    offer = look(SyntheticSubstrate(), limits=Limits(cpus=1))
+    assert offer.to_dict()["limits"] == {}
+
+
+def test_looking_leaves_no_sandbox():
+    substrate = SyntheticSubstrate()
+    look(substrate)
+    assert substrate.living == 0
+
+
+@pytest.mark.parametrize("lose_at", [1, 2])
+def test_a_substrate_that_dies_while_looked_at_is_not_offered(lose_at):
+    offer = look(SyntheticSubstrate(faults=Faults(lose_at=lose_at)), replace(tier0.workload(), programs=("/bin/sh",)))
+    assert not offer.offered
+    assert "gone" in offer.reason
