@@ -152,6 +152,8 @@ struct agent_options {
     int score_fd;       /* our own oom_score_adj, to shield the agent; -1: leave it */
     bool init;          /* we are PID 1: reap everybody's orphans */
 };
+/* Everything that does not depend on the stream. agent_serve does it if nobody has: a spawner calls it ahead of need. */
+void agent_prepare(void);
 /* Serves until the stream ends. Does not return. */
 _Noreturn void agent_serve(const struct agent_options *options);
 

@@ -13,6 +13,7 @@ void loop_open(void);
 _Noreturn void loop_run(void);
 
 /* ---- stream.c ---- */
+void stream_prepare(void);
 void stream_open(int in_fd, int out_fd, uint64_t features);
 /* Writes what the peer takes now; never blocks. */
 void stream_flush(void);

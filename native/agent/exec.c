@@ -95,7 +95,8 @@ static void leader_ended(struct process *process, int status, const struct rusag
     bool survivors = command->options & WIRE_OPT_BACKGROUND && command->ending == WIRE_ENDED_EXIT;
     if (!alone && !survivors && process_strays(process->mark))
         kill_leftovers(command);
-    command->output_done = capture_end(&command->capture);
+    /* Who cancels does not wait for the rest, and may grant no more credit for it. */
+    command->output_done = capture_end(&command->capture) || command->ending == WIRE_ENDED_CANCELLED;
     finish_if_over(command);
 }
 

@@ -64,14 +64,26 @@ static void empty_stdio(void) {
         fcntl(null, F_SETFD, 0);
 }
 
-_Noreturn void agent_serve(const struct agent_options *options) {
-    struct agent_options own = *options;
+void agent_prepare(void) {
+    static bool done;
+    if (done)
+        return;
+    done = true;
     default_signals();
 #ifndef DUTYFREE_SANITIZE
     /* No ptrace, no /proc/PID/mem or fd for code in the sandbox, also as the same user. */
     prctl(PR_SET_DUMPABLE, 0);
 #endif
     umask(022);
+    loop_open();
+    tree_open();
+    process_open();
+    stream_prepare();
+}
+
+_Noreturn void agent_serve(const struct agent_options *options) {
+    struct agent_options own = *options;
+    agent_prepare();
     own.in_fd = move_up(options->in_fd);
     own.out_fd = move_up(options->out_fd);
     if (own.in_fd < 0 || own.out_fd < 0)
@@ -85,9 +97,6 @@ _Noreturn void agent_serve(const struct agent_options *options) {
     syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
 #endif
     is_init = own.init;
-    loop_open();
-    tree_open();
-    process_open();
     spawn_open(own.score_fd);
     exit_open(own.oom_fd);
     stream_open(own.in_fd, own.out_fd, (own.oom_fd >= 0 ? 1 : 0) | (own.init ? 2 : 0));

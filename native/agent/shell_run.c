@@ -112,7 +112,7 @@ static void script_over(struct run *run) {
     timer_clear(&run->deadline);
     timer_clear(&run->strike);
     timer_clear(&run->ask);
-    if (capture_end(&run->capture))
+    if (capture_end(&run->capture) || run->ending == WIRE_ENDED_CANCELLED)
         finish(run);
 }
 

@@ -245,9 +245,13 @@ static uint8_t *reserve_memory(size_t size) {
     return memory;
 }
 
-void stream_open(int in_fd, int out_fd, uint64_t features) {
+void stream_prepare(void) {
     queue = reserve_memory(QUEUE_SIZE);
     input = reserve_memory(INPUT_SIZE);
+    queue[0] = input[0] = 0; /* the first pages are there when the first frame is */
+}
+
+void stream_open(int in_fd, int out_fd, uint64_t features) {
     in = (struct source){.fd = in_fd, .ready = in_ready};
     out = (struct source){.fd = out_fd, .ready = out_ready};
     fcntl(in_fd, F_SETFL, fcntl(in_fd, F_GETFL) | O_NONBLOCK);

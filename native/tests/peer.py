@@ -1,7 +1,4 @@
-"""A raw-frame peer of the agent, for the native tests only: it builds frames byte by byte, and refuses to interpret them.
-
-It is deliberately not the project's client: what is tested here is the agent against the written protocol.
-"""
+"""The host's end of one agent, synchronous and plain: it sends and receives frames, and keeps no window for the caller."""
 
 from __future__ import annotations
 
@@ -10,109 +7,35 @@ import select
 import socket
 import struct
 import subprocess
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-HELLO, CONFIG, PING = 0x01, 0x02, 0x03
-EXEC, SHELL, SHELL_RUN, STDIN, SIGNAL, RESIZE, CANCEL, WINDOW = range(0x10, 0x18)
-STARTED, STDOUT, STDERR, EXIT = range(0x20, 0x24)
-LISTEN, OPENED, DATA, END, ERROR = 0x40, 0x43, 0x50, 0x51, 0x52
-TERMINAL_TYPES = (EXIT, END, ERROR)
+import pytest
+from frames import (
+    END_FLAG,
+    LAST,
+    MAX_PAYLOAD,
+    PLENTY,
+    TO_THE_END,
+    Ended,
+    Entry,
+    Frame,
+    Name,
+    Option,
+    Refused,
+    Type,
+    entries_in,
+    pack_bytes,
+    pack_exec,
+    pack_frame,
+    pack_list,
+    pack_run,
+)
 
-SCRIPT, MERGE, TERMINAL, BACKGROUND, STDIN_OPEN, OUTPUT_FATAL, WANT_STARTED, STREAM = (1 << i for i in range(8))
-ENDED_EXIT, ENDED_SIGNAL, ENDED_TIMEOUT, ENDED_OOM, ENDED_OUTPUT_LIMIT, ENDED_CANCELLED = range(6)
-
-MANY = 1 << 62
-PATIENCE_S = 60
-
-
-def pack_bytes(data: bytes) -> bytes:
-    return struct.pack("<I", len(data)) + data
-
-
-def pack_list(items: list[bytes]) -> bytes:
-    return struct.pack("<I", len(items)) + b"".join(map(pack_bytes, items))
-
-
-def pack_frame(channel: int, kind: int, payload: bytes = b"", flags: int = 0) -> bytes:
-    return struct.pack("<IIBBH", len(payload), channel, kind, flags, 0) + payload
-
-
-def pack_exec(
-    argv: list[bytes],
-    *,
-    options: int = 0,
-    rows: int = 24,
-    columns: int = 80,
-    deadline_ns: int = 0,
-    limit: int = MANY,
-    window: int = MANY,
-    cwd: bytes = b"",
-    user: bytes = b"",
-    env: list[bytes] | None = None,
-    stdin: bytes = b"",
-) -> bytes:
-    return (
-        struct.pack("<IHHQQQ", options, rows, columns, deadline_ns, limit, window)
-        + pack_bytes(cwd)
-        + pack_bytes(user)
-        + pack_list(argv)
-        + pack_list(env or [])
-        + pack_bytes(stdin)
-    )
-
-
-@dataclass(frozen=True)
-class Frame:
-    channel: int
-    kind: int
-    flags: int
-    payload: bytes
-
-
-@dataclass(kw_only=True)
-class Ended:
-    """What one channel said until its terminal frame."""
-
-    frames: list[Frame]
-    stdout: bytes = b""
-    stderr: bytes = b""
-    ending: int = -1
-    code: int = -1
-    truncated: bool = False
-    shell_ended: bool = False
-    run_ns: int = 0
-    cpu_ns: int = 0
-    max_rss_bytes: int = 0
-    omitted: int = 0
-    errno: int = 0
-    what: bytes = b""
-    detail: bytes = b""
-
-    @property
-    def kind(self) -> int:
-        return self.frames[-1].kind
-
-
-def summarise(frames: list[Frame]) -> Ended:
-    ended = Ended(frames=frames)
-    ended.stdout = b"".join(f.payload for f in frames if f.kind == STDOUT)
-    ended.stderr = b"".join(f.payload for f in frames if f.kind == STDERR)
-    last = frames[-1]
-    if last.kind == EXIT:
-        ending, flags, zero, code, run, cpu, rss, omitted = struct.unpack("<BBHIQQQQ", last.payload)
-        assert zero == 0
-        ended.ending, ended.code, ended.truncated, ended.shell_ended = ending, code, bool(flags & 1), bool(flags & 2)
-        ended.run_ns, ended.cpu_ns, ended.max_rss_bytes, ended.omitted = run, cpu, rss, omitted
-    if last.kind == ERROR:
-        ended.errno, size = struct.unpack_from("<II", last.payload)
-        ended.what = last.payload[8 : 8 + size]
-        (detail_size,) = struct.unpack_from("<I", last.payload, 8 + size)
-        ended.detail = last.payload[12 + size :]
-        assert len(ended.detail) == detail_size
-    return ended
+PATIENCE_S = 60.0
+"""How long a test waits for a frame before it counts as never coming."""
 
 
 @dataclass
@@ -121,109 +44,188 @@ class Peer:
 
     process: subprocess.Popen[bytes]
     stream: socket.socket
-    buffer: bytearray = field(default_factory=bytearray)
-    inbox: dict[int, list[Frame]] = field(default_factory=dict)
+    waiting: list[Frame] = field(default_factory=list)
+    """Received, and not asked for yet."""
     numbers: count[int] = field(default_factory=lambda: count(1))
-    hello: Frame | None = None
 
     @classmethod
     def start(cls, program: Path, *, through: tuple[str, ...] = ()) -> Peer:
         """`through`: a command line that execs the agent, such as unshare."""
         ours, theirs = socket.socketpair()
-        argv = [*through, str(program), "--fd", str(theirs.fileno())]
-        process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-        theirs.close()
+        ours.settimeout(PATIENCE_S)
+        with theirs:
+            argv = [*through, str(program), "--fd", str(theirs.fileno())]
+            process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         peer = cls(process, ours)
-        peer.hello = peer.wait(0, HELLO)
+        peer.hello = peer.receive(0, Type.HELLO)
         return peer
-
-    def send(self, channel: int, kind: int, payload: bytes = b"", flags: int = 0) -> None:
-        self.stream.sendall(pack_frame(channel, kind, payload, flags))
-
-    def _receive(self, deadline: float) -> None:
-        ready, _, _ = select.select([self.stream], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            raise TimeoutError("the agent has said nothing")
-        data = self.stream.recv(1 << 20)
-        if not data:
-            raise EOFError("the agent has ended the stream")
-        self.buffer += data
-        at = 0
-        while len(self.buffer) - at >= 12:
-            size, channel, kind, flags, zero = struct.unpack_from("<IIBBH", self.buffer, at)
-            assert zero == 0 and size <= 1 << 20
-            if len(self.buffer) - at < 12 + size:
-                break
-            payload = bytes(self.buffer[at + 12 : at + 12 + size])
-            at += 12 + size
-            self.inbox.setdefault(channel, []).append(Frame(channel, kind, flags, payload))
-        del self.buffer[:at]
-
-    def wait(self, channel: int, *kinds: int) -> Frame:
-        """The first frame of such a kind on the channel, once it is there; it stays in the inbox."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            for frame in self.inbox.get(channel, []):
-                if frame.kind in kinds:
-                    return frame
-            self._receive(deadline)
-
-    def wait_output(self, channel: int, text: bytes) -> bytes:
-        """Receives until the channel's output holds the text."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            said = b"".join(f.payload for f in self.inbox.get(channel, []) if f.kind in (STDOUT, STDERR, DATA))
-            if text in said:
-                return said
-            self._receive(deadline)
-
-    def finish(self, channel: int) -> Ended:
-        self.wait(channel, *TERMINAL_TYPES)
-        frames = self.inbox.pop(channel)
-        assert [f.kind in TERMINAL_TYPES for f in frames] == [False] * (len(frames) - 1) + [True]
-        return summarise(frames)
-
-    def config(self, *, idle_ns: int = 0, cwd: bytes = b"", user: bytes = b"", env: list[bytes] | None = None) -> None:
-        payload = struct.pack("<Q", idle_ns) + pack_bytes(cwd) + pack_bytes(user) + pack_list(env or [])
-        self.send(0, CONFIG, payload)
-
-    def begin(self, argv: list[bytes] | bytes, **fields: object) -> int:
-        """Sends an EXEC; bytes are a script."""
-        if isinstance(argv, bytes):
-            argv = [argv]
-            fields["options"] = int(fields.get("options", 0)) | SCRIPT  # type: ignore[call-overload]
-        channel = next(self.numbers)
-        self.send(channel, EXEC, pack_exec(argv, **fields))  # type: ignore[arg-type]
-        return channel
-
-    def run(self, argv: list[bytes] | bytes, **fields: object) -> Ended:
-        return self.finish(self.begin(argv, **fields))
-
-    def shell(self, *, cwd: bytes = b"", user: bytes = b"", env: list[bytes] | None = None) -> int:
-        channel = next(self.numbers)
-        self.send(channel, SHELL, pack_bytes(cwd) + pack_bytes(user) + pack_list(env or []))
-        self.wait(channel, OPENED, *TERMINAL_TYPES)
-        return channel
-
-    def begin_in(self, shell: int, script: bytes, **fields: object) -> int:
-        channel = next(self.numbers)
-        named = {"options": 0, "deadline_ns": 0, "limit": MANY, "window": MANY, "stdin": b"", **fields}
-        head = struct.pack("<IIQQQ", shell, named["options"], named["deadline_ns"], named["limit"], named["window"])
-        self.send(channel, SHELL_RUN, head + pack_bytes(script) + pack_bytes(named["stdin"]))  # type: ignore[arg-type]
-        return channel
-
-    def run_in(self, shell: int, script: bytes, **fields: object) -> Ended:
-        return self.finish(self.begin_in(shell, script, **fields))
-
-    def ping(self) -> None:
-        channel = next(self.numbers)
-        self.send(channel, PING, b"are you there")
-        assert self.finish(channel).frames[-1].payload == b"are you there"
 
     def hang_up(self) -> int:
         """Ends the stream and waits for the agent; its exit status."""
         self.stream.close()
         return self.process.wait(PATIENCE_S)
+
+    # ---- frames ----
+
+    def send(self, channel: int, kind: int, payload: bytes = b"", flags: int = 0) -> None:
+        self.stream.sendall(pack_frame(channel, kind, payload, flags))
+
+    def grant(self, channel: int, size: int = PLENTY) -> None:
+        self.send(channel, Type.WINDOW, struct.pack("<Q", size))
+
+    def ask(self, kind: int, payload: bytes, flags: int = 0) -> int:
+        """Sends a request on a fresh channel, and gives its number."""
+        channel = next(self.numbers)
+        self.send(channel, kind, payload, flags)
+        return channel
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            got = self.stream.recv_into(view)
+            if not got:
+                raise EOFError("the agent has ended the stream")
+            view = view[got:]
+        return bytes(data)
+
+    def _next(self) -> Frame:
+        size, channel, kind, flags, zero = struct.unpack("<IIBBH", self._exactly(12))
+        assert zero == 0
+        assert size <= MAX_PAYLOAD
+        return Frame(channel=channel, type=kind, flags=flags, payload=self._exactly(size))
+
+    def receive(self, channel: int | None = None, kind: int | None = None) -> Frame:
+        """The next frame, or the next of one channel or type (others are kept for later)."""
+
+        def wanted(frame: Frame) -> bool:
+            return channel in (None, frame.channel) and kind in (None, frame.type)
+
+        for i, frame in enumerate(self.waiting):
+            if wanted(frame):
+                return self.waiting.pop(i)
+        while not wanted(frame := self._next()):
+            self.waiting.append(frame)
+        return frame
+
+    def kept(self, channel: int) -> bytes:
+        """The payloads received on a channel and not asked for yet."""
+        return b"".join(frame.payload for frame in self.waiting if frame.channel == channel)
+
+    def wait_output(self, channel: int, text: bytes) -> bytes:
+        """Receives until the channel's payloads hold the text; they are kept for later."""
+        while text not in self.kept(channel):
+            self.waiting.append(self._next())
+        return self.kept(channel)
+
+    # ---- ends ----
+
+    def frames(self, channel: int) -> list[Frame]:
+        """All frames of a channel up to its last; raises `Refused` on ERROR."""
+        frames = [self.receive(channel)]
+        while frames[-1].type not in LAST:
+            frames.append(self.receive(channel))
+        if frames[-1].type == Type.ERROR:
+            raise Refused(frames[-1].payload)
+        return frames
+
+    def finish(self, channel: int) -> Ended:
+        return Ended(self.frames(channel))
+
+    def result(self, channel: int) -> tuple[bytes, bytes]:
+        """All DATA up to END, and END's payload."""
+        *before, end = self.frames(channel)
+        assert {frame.type for frame in before} <= {Type.DATA}
+        assert end.type == Type.END
+        return b"".join(frame.payload for frame in before), end.payload
+
+    # ---- connection ----
+
+    def ping(self) -> None:
+        """Returns when the agent has dealt with everything sent before."""
+        assert self.result(self.ask(Type.PING, b"are you there"))[1] == b"are you there"
+
+    def config(self, *, idle_ns: int = 0, cwd: Name = "", user: Name = "", env: list[bytes] | None = None) -> None:
+        payload = struct.pack("<Q", idle_ns) + pack_bytes(cwd) + pack_bytes(user) + pack_list(env or [])
+        self.send(0, Type.CONFIG, payload)
+
+    # ---- commands ----
+
+    def begin(self, command: list[bytes] | bytes, *, options: int = 0, **fields: object) -> int:
+        """Sends an EXEC; bytes are a script."""
+        if isinstance(command, bytes):
+            command, options = [command], options | Option.SCRIPT
+        return self.ask(Type.EXEC, pack_exec(command, options=options, **fields))
+
+    def run(self, command: list[bytes] | bytes, **fields: object) -> Ended:
+        return self.finish(self.begin(command, **fields))
+
+    def shell(self, *, cwd: bytes = b"", user: bytes = b"", env: list[bytes] | None = None) -> int:
+        channel = self.ask(Type.SHELL, pack_bytes(cwd) + pack_bytes(user) + pack_list(env or []))
+        opened = self.receive(channel)
+        if opened.type == Type.ERROR:
+            raise Refused(opened.payload)
+        assert opened.type == Type.OPENED
+        return channel
+
+    def begin_in(self, shell: int, script: bytes, **fields: object) -> int:
+        return self.ask(Type.SHELL_RUN, pack_run(shell, script, **fields))
+
+    def run_in(self, shell: int, script: bytes, **fields: object) -> Ended:
+        return self.finish(self.begin_in(shell, script, **fields))
+
+    # ---- files ----
+
+    def read(self, path: Name, offset: int = 0, length: int = TO_THE_END) -> bytes:
+        request = struct.pack("<QQQ", offset, length, PLENTY) + pack_bytes(path)
+        return self.result(self.ask(Type.READ, request))[0]
+
+    def write(self, path: Name, data: bytes, *, mode: int = 0o644, options: int = 0) -> int:
+        request = struct.pack("<II", options, mode) + pack_bytes(path)
+        if len(data) < 100_000:
+            channel = self.ask(Type.WRITE, request + pack_bytes(data), END_FLAG)
+        else:
+            channel = self.ask(Type.WRITE, request + pack_bytes(b""))
+            self.upload(channel, data)
+        return int(struct.unpack("<Q", self.result(channel)[1])[0])
+
+    def upload(self, channel: int, data: bytes, piece: int = MAX_PAYLOAD) -> None:
+        """Sends `data` as DATA frames of `piece` bytes, the last one marked."""
+        pieces = [data[i : i + piece] for i in range(0, len(data), piece)] or [b""]
+        for part in pieces[:-1]:
+            self.send(channel, Type.DATA, part)
+        self.send(channel, Type.DATA, pieces[-1], END_FLAG)
+
+    def stat(self, path: Name, *, follow: bool = True) -> Entry:
+        (entry,) = entries_in(self.result(self.ask(Type.STAT, struct.pack("<I", follow) + pack_bytes(path)))[1])
+        return entry
+
+    def list(self, path: Name) -> list[Entry]:
+        return entries_in(self.result(self.ask(Type.LIST, struct.pack("<Q", PLENTY) + pack_bytes(path)))[0])
+
+    def mkdir(self, path: Name, mode: int = 0o755) -> None:
+        self.result(self.ask(Type.MKDIR, struct.pack("<I", mode) + pack_bytes(path)))
+
+    def remove(self, path: Name, *, recursive: bool = False) -> None:
+        self.result(self.ask(Type.REMOVE, struct.pack("<I", recursive) + pack_bytes(path)))
+
+    def rename(self, source: Name, target: Name) -> None:
+        self.result(self.ask(Type.RENAME, pack_bytes(source) + pack_bytes(target)))
+
+    def tar_in(self, path: Name, archive: bytes, piece: int = MAX_PAYLOAD) -> int:
+        channel = self.ask(Type.TAR_IN, struct.pack("<I", 0) + pack_bytes(path))
+        self.upload(channel, archive, piece)
+        return int(struct.unpack("<Q", self.result(channel)[1])[0])
+
+    def tar_out(self, path: Name) -> bytes:
+        return self.result(self.ask(Type.TAR_OUT, struct.pack("<Q", PLENTY) + pack_bytes(path)))[0]
+
+
+def refusal(call: Callable[..., object], *arguments: object, **options: object) -> Refused:
+    """The error that a call must end with."""
+    with pytest.raises(Refused) as caught:
+        call(*arguments, **options)
+    return caught.value
 
 
 def is_alive(pid: int) -> bool:

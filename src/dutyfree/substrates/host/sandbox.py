@@ -57,7 +57,7 @@ class HostSandbox(Sandbox):
         self._released = released
         self._env = {
             "HOME": str(directory / "home"),
-            "LANG": "C.UTF-8",
+            "LC_CTYPE": "C.UTF-8",
             "PATH": os.environ.get("PATH", os.defpath),
             "TMPDIR": str(directory / "tmp"),
             **spec.env,

@@ -18,7 +18,7 @@ from dutyfree.core.errors import Unavailable
 from dutyfree.substrates.native.image_host_etc import Entry, allowed, generated
 from dutyfree.substrates.native.store import Manifest, Store
 
-ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_CTYPE": "C.UTF-8"}
 AGENT_UID = 1000
 
 _FORMAT = "host-1"
