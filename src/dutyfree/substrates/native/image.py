@@ -124,7 +124,7 @@ def _directory(name: str, path: Path) -> Image:
     try:
         image_rootfs.check(path, name=name)
         key = image_rootfs.fingerprint(path)
-    except PermissionError as error:
+    except OSError as error:  # no permission, or it is being changed
         raise Misuse(f"{name!r} cannot be read: {error}", field="image", driver="native") from error
     return Image(name=name, key=key, layers=(path,))
 

@@ -119,6 +119,7 @@ class Spawner:
         self._layers: dict[Path, int] = {}
         self._layer_answers: dict[int, asyncio.Future[None]] = {}
         self._sandboxes: dict[int, _Sandbox] = {}
+        self._last_layer = 0
         self._last_tag = 0
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
         """Packets the socket had no room for, with descriptors of our own."""
@@ -139,16 +140,13 @@ class Spawner:
     async def layer(self, path: Path, *, deep: bool = False) -> int:
         """The number of a directory, made known on first use; `deep`: with what is mounted below it."""
         number = self._layers.get(path)
-        if number is not None:
-            answer = self._layer_answers.get(number)
-            if answer is not None:
-                await asyncio.shield(answer)
-            return number
-        number = len(self._layers)
-        answer = self._layer_answers[number] = self._loop.create_future()
-        self._layers[path] = number
-        self._send(_NUMBERED.pack(_LAYER, number, number, deep) + os.fsencode(path) + b"\0")
-        await asyncio.shield(answer)
+        if number is None:
+            number = self._last_layer = self._last_layer + 1
+            self._send(_NUMBERED.pack(_LAYER, number, number, deep) + os.fsencode(path) + b"\0")
+            self._layers[path] = number
+            self._layer_answers[number] = self._loop.create_future()
+        if (answer := self._layer_answers.get(number)) is not None:
+            await asyncio.shield(answer)
         return number
 
     def create(self, order: Order, stream_fd: int, disk_fd: int | None = None) -> int:

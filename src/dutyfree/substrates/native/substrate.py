@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from dutyfree.core.contract import Capabilities, Sandbox, Substrate
-from dutyfree.core.errors import DriverError, Misuse, SandboxLost, Unsupported
+from dutyfree.core.errors import DriverError, Misuse, SandboxLost, Saturated, Unsupported
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import ISOLATION_ORDER, Limits, Spec
 from dutyfree.core.timeline import Timeline, now_ns
@@ -137,7 +137,10 @@ class NativeSubstrate(Substrate):
     async def _boot(self, spec: Spec, image: Image, order: Order, timeline: Timeline) -> Sandbox:
         self._last_id += 1
         name = f"native-{os.getpid()}-{self._last_id}"
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            raise Saturated(f"cannot open a stream: {error.strerror}", driver="native", stage="create") from error
         disk_fd = None
         try:
             if spec.storage == "disk":
@@ -218,6 +221,5 @@ async def open_native(program: Path, *, cgroup: str, stock: int, version: str) -
         raise Misuse(f"must be auto, v1, v2 or none, not {cgroup!r}", field="cgroup", driver="native")
     if not 0 <= stock <= 256:
         raise Misuse(f"must be between 0 and 256, not {stock}", field="stock", driver="native")
-    store = Store.default()
     spawner = await Spawner.start(program, cgroup=cgroup, stock=stock)
-    return NativeSubstrate(spawner, store, version)
+    return NativeSubstrate(spawner, Store.default(), version)

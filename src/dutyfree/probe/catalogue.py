@@ -1,0 +1,47 @@
+"""All probes, in the order of their numbers, and how one is judged.
+
+`judge` is the only place where a probe's own failure becomes a verdict: what could not be tried is None and says why,
+never a pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from dutyfree.core.contract import Substrate
+from dutyfree.core.errors import DutyfreeError, Unsupported
+from dutyfree.probe import clock, contamination, escape, exhaustion, file_api, interference, network
+from dutyfree.probe.verdict import Group, Probe, Verdict, untried
+
+__all__ = ["CATALOGUE", "Group", "Probe", "Verdict", "judge"]
+
+PROBE_TIMEOUT_S = 120.0
+"""For one probe with all its sandboxes; every attempt inside has a shorter deadline of its own."""
+
+
+def _assemble() -> tuple[Probe, ...]:
+    groups = (escape, file_api, exhaustion, contamination, interference, network, clock)
+    probes = sorted((probe for group in groups for probe in group.PROBES), key=lambda probe: probe.id)
+    twice = [number for number, count in Counter(probe.id for probe in probes).items() if count > 1]
+    if twice:
+        raise ValueError(f"probe numbers used twice: {twice}")
+    return tuple(probes)
+
+
+CATALOGUE: tuple[Probe, ...] = _assemble()
+
+
+async def judge(probe: Probe, substrate: Substrate) -> Verdict:
+    """Run one probe. Where nothing isolates, only those that do no damage are run."""
+    if substrate.capabilities.isolation == "none" and not probe.harmless:
+        return untried("not run: nothing isolates it here, so it would hit the machine itself")
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            return await probe.run(substrate)
+    except Unsupported as error:
+        return untried(f"not offered: {error}")
+    except TimeoutError:
+        return untried(f"could not be judged within {PROBE_TIMEOUT_S:g} s")
+    except (DutyfreeError, OSError) as error:
+        return untried(f"could not be tried: {type(error).__name__}: {error}")

@@ -1,0 +1,65 @@
+"""A probe that cannot fail proves nothing: where nothing isolates, the harmless ones must find that out."""
+
+import asyncio
+import os
+
+import pytest
+
+import dutyfree
+from dutyfree.probe.catalogue import CATALOGUE, judge
+
+ALWAYS_REACHED = {8, 34, 73, 98, 103}
+"""What any user reaches on the bare machine."""
+REACHED_BY_ROOT = {1, 3, 17, 102}
+UNTOUCHED = {85, 88, 89, 108, 109}
+"""About the result and not about isolation: these hold without any."""
+
+
+def verdict_on_host(number):
+    async def run():
+        probe = next(probe for probe in CATALOGUE if probe.id == number)
+        async with dutyfree.connect("host") as substrate:
+            return await judge(probe, substrate)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("number", sorted(ALWAYS_REACHED))
+def test_without_isolation_it_reaches_the_host(number):
+    assert verdict_on_host(number).contained is False
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount and sniff on the bare machine: sudo make test")
+@pytest.mark.parametrize("number", sorted(REACHED_BY_ROOT))
+def test_without_isolation_root_reaches_the_host(number):
+    assert verdict_on_host(number).contained is False
+
+
+@pytest.mark.parametrize("number", sorted(UNTOUCHED))
+def test_what_is_not_about_isolation_holds_without_it(number):
+    assert verdict_on_host(number).contained is True
+
+
+def test_what_would_do_damage_is_not_run_where_nothing_isolates():
+    for probe in CATALOGUE:
+        if not probe.harmless:
+            assert verdict_on_host(probe.id).contained is None
+
+
+def test_the_command_says_what_was_reached_and_exits_with_1(capsys):
+    import json
+
+    from dutyfree.cli.main import main
+
+    assert main(["probe", "-s", "host", "--only", "8,88", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["substrate"] == "host"
+    assert [(row["id"], row["contained"]) for row in report["probes"]] == [(8, False), (88, True)]
+    assert all(set(row) == {"id", "name", "group", "contained", "reason"} for row in report["probes"])
+
+
+def test_the_command_exits_with_0_when_everything_held(capsys):
+    from dutyfree.cli.main import main
+
+    assert main(["probe", "-s", "native", "--only", "8,88"]) == 0
+    assert "2 contained, 0 not contained" in capsys.readouterr().out
