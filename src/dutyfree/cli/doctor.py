@@ -1,19 +1,23 @@
-"""`dutyfree doctor`: what this machine can run, and the exact command that enables the rest. Starts nothing."""
+"""`dutyfree doctor`: what this machine can run, and the exact command that enables the rest.
+
+Drivers say what they see; one that can only tell by trying is started, with one sandbox, and closed again.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from dutyfree import __version__
-from dutyfree.core.contract import Availability, Capabilities
-from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.core.contract import Availability, Capabilities, Driver
+from dutyfree.core.errors import DutyfreeError, Misuse, Unavailable
 from dutyfree.substrates.registry import drivers
 
 HELP = "what this machine can run, and the exact command that enables the rest"
@@ -43,7 +47,24 @@ def _look() -> Iterator[tuple[str, str, Availability]]:
         except Misuse as error:
             yield name, "", Availability(available=False, reason=error.message)
         else:
-            yield name, driver.summary, driver.probe()
+            found = driver.probe()
+            if found.available and found.capabilities is None:
+                found = asyncio.run(_try(driver, found))
+            yield name, driver.summary, found
+
+
+async def _try(driver: Driver, found: Availability) -> Availability:
+    """For a driver that cannot tell by looking: start it, and take its word or its error."""
+    try:
+        substrate = await driver.connect({})
+        try:
+            async with substrate.create() as box:
+                await box.run(["true"], timeout_s=10)
+        finally:
+            await substrate.close()
+    except DutyfreeError as error:
+        return replace(found, available=False, reason=error.message, enable=getattr(error, "enable", None))
+    return replace(found, capabilities=substrate.capabilities)
 
 
 def _row(name: str, summary: str, found: Availability) -> dict[str, Any]:

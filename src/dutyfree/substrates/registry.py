@@ -87,7 +87,7 @@ def _split(name: str) -> tuple[str, dict[str, str]]:
 def _load_path(path: str) -> Driver:
     try:
         return cast("Driver", _load(EntryPoint(name=path, value=path, group=DRIVERS)))
-    except (AttributeError, ValueError) as error:
+    except ValueError as error:
         raise Misuse(f"{path!r} names no driver: {error}", field="name") from error
 
 
@@ -95,6 +95,8 @@ def _load(point: EntryPoint) -> object:
     """Import what an entry point names: the one classification of import errors."""
     try:
         return point.load()
+    except AttributeError as error:
+        raise Misuse(f"{point.value!r} names no driver: {error}", field="name") from error
     except ModuleNotFoundError as error:
         missing = error.name or str(error)
         if f"{point.module}.".startswith(f"{missing}."):
