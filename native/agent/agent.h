@@ -1,13 +1,27 @@
 /* The guest agent's rooms and what passes between them.
  *
- *   loop.c     epoll, timers, the stream: frames in, frames out
+ *   main.c     the program's own start             serve.c       before the first frame, and the end
+ *   loop.c     epoll, timers                       stream.c      frames in, frames out
+ *   request.c  which frame goes where              reader.c      decoding a request
  *   channel.c  the table of open channels
- *   exec.c     commands: start, output, deadline, end          output.c  caps, head and tail
- *   tree.c     finding and killing a command's processes       user.c    names to ids
- *   shell.c    persistent shells
- *   file.c     read, write, stat, list, mkdir, remove, rename
- *   tar_in.c, tar_out.c
- *   relay.c    forwarded ports
+ *
+ *   exec.c     commands: start, deadline, end      spawn.c       vfork and exec
+ *   plumbing.c pipes and terminals                 process.c     who runs, reaping
+ *   input.c    stdin and its credit                output.c      caps, head and tail
+ *   tree.c     finding and killing processes       exit.c        how a command ended
+ *   env.c      a command's environment             user.c        names to ids
+ *   shell.c    persistent shells                   shell_run.c   one script in one
+ *
+ *   file.c     read, write, stat, mkdir, rename    list.c, remove.c
+ *   path.c     paths in requests                   download.c    what READ, LIST and TAR_OUT share
+ *   tar_in.c   a tar stream's parts                tar_decode.c  its headers
+ *   unpack.c   what an entry becomes               beneath.c     never outside the target
+ *   tar_out.c  a tree as a tar stream              tar_encode.c  its headers
+ *   walk.c     a position in a tree
+ *   port.c     how relays begin                    relay.c       bytes both ways
+ *
+ * Headers beside this one: core.h (commands and the core), command.h, shell.h, file.h, path.h, tar.h, unpack.h, walk.h,
+ * relay.h: what a few rooms share, and the others need not know.
  *
  * One thread, no locks, nothing blocks on the peer. All descriptors are close-on-exec. The agent trusts nobody inside
  * the sandbox, and survives a host that talks nonsense (it ends the connection). */
@@ -21,13 +35,13 @@
 
 #include "../common/wire.h"
 
-/* ---- loop.c: readiness ---------------------------------------------------------------------------------------- */
+/* ---- loop.c: readiness ---- */
 
 struct source; /* one watched descriptor */
 typedef void ready_fn(struct source *source, uint32_t events);
 
 struct source {
-    int fd; /* -1: closed */
+    int fd;          /* -1: closed */
     uint32_t events; /* as registered now; 0: not in the epoll set */
     ready_fn *ready;
     void *owner;
@@ -49,7 +63,7 @@ void timer_set(struct timer *timer, uint64_t at_ns);
 void timer_clear(struct timer *timer);
 uint64_t now_ns(void);
 
-/* ---- channel.c: conversations --------------------------------------------------------------------------------- */
+/* ---- channel.c: conversations ---- */
 
 struct channel;
 
@@ -79,14 +93,14 @@ uint32_t channel_fresh_id(void);
 /* Calls `visit` on every open channel; it may close the one it is given. */
 void channel_each(void (*visit)(struct channel *channel, void *context), void *context);
 
-/* ---- loop.c: the stream --------------------------------------------------------------------------------------- */
+/* ---- stream.c, request.c: frames out ---- */
 
 /* Queues a frame made of two parts (either may be empty). Never blocks; the queue takes control frames always. */
 void send_frame(uint32_t channel, uint8_t type, uint8_t flags, const void *head, size_t head_size, const void *body,
                 size_t body_size);
 /* Bulk producers ask first: how many payload bytes the queue has room for now (0: wait for pull). */
 size_t send_room(void);
-/* Space for up to `*room` payload bytes at the queue's end, to read() into directly, then commit. NULL if there is no room. */
+/* Space for up to `*room` payload bytes at the queue's end, to read() into, then commit. NULL: no room. */
 uint8_t *send_reserve(size_t *room);
 void send_commit(uint32_t channel, uint8_t type, uint8_t flags, size_t size);
 
@@ -96,7 +110,7 @@ void end_error(uint32_t channel, int errnum, const char *what, const char *detai
 /* The host broke the protocol: says so on channel 0 and ends the agent. */
 _Noreturn void protocol_error(const char *what);
 
-/* ---- decoding a request --------------------------------------------------------------------------------------- */
+/* ---- reader.c: decoding a request ---- */
 
 struct reader {
     const uint8_t *at, *end;
@@ -120,16 +134,16 @@ char **take_list(struct reader *reader, size_t max_items);
 /* True if everything was read and nothing was bad. */
 bool reader_done(const struct reader *reader);
 
-/* ---- what a request does: each opens its channel or ends it ----------------------------------------------------- */
+/* ---- what a request does: each opens its channel or ends it ---- */
 
 typedef void request_fn(uint32_t id, uint8_t flags, const uint8_t *data, size_t size);
-request_fn request_exec, request_shell, request_shell_run;                                         /* exec.c, shell.c */
-request_fn request_read, request_write, request_stat, request_list, request_mkdir, request_remove; /* file.c */
-request_fn request_rename;
-request_fn request_tar_in, request_tar_out; /* tar_in.c, tar_out.c */
-request_fn request_listen, request_connect; /* relay.c */
+request_fn request_exec, request_shell, request_shell_run;                           /* exec.c, shell.c */
+request_fn request_read, request_write, request_stat, request_mkdir, request_rename; /* file.c */
+request_fn request_list, request_remove;                                             /* list.c, remove.c */
+request_fn request_tar_in, request_tar_out;                                          /* tar_in.c, tar_out.c */
+request_fn request_listen, request_connect;                                          /* port.c */
 
-/* ---- the agent itself -------------------------------------------------------------------------------------------- */
+/* ---- the agent itself ---- */
 
 struct defaults { /* set by CONFIG */
     char *cwd, *user;
@@ -147,12 +161,12 @@ struct identity {
 bool resolve_user(const char *text, struct identity *out);
 
 struct agent_options {
-    int in_fd, out_fd;  /* the stream; the same for a socket */
-    int oom_fd;         /* counts out-of-memory kills (memory.oom_control or memory.events); -1: cannot tell */
-    int score_fd;       /* our own oom_score_adj, to shield the agent; -1: leave it */
-    bool init;          /* we are PID 1: reap everybody's orphans */
+    int in_fd, out_fd; /* the stream; the same for a socket */
+    int oom_fd;        /* counts out-of-memory kills (memory.oom_control or memory.events); -1: cannot tell */
+    int score_fd;      /* our own oom_score_adj, to shield the agent; -1: leave it */
+    bool init;         /* we are PID 1: reap everybody's orphans */
 };
-/* Everything that does not depend on the stream. agent_serve does it if nobody has: a spawner calls it ahead of need. */
+/* All that does not depend on the stream. agent_serve does it if nobody has: a spawner calls it ahead of need. */
 void agent_prepare(void);
 /* Serves until the stream ends. Does not return. */
 _Noreturn void agent_serve(const struct agent_options *options);

@@ -159,10 +159,10 @@ struct exit_report {
     uint32_t code;
     uint64_t run_ns, cpu_ns, max_rss_bytes, omitted_bytes;
 };
+/* Sends EXIT; a kill that the memory limit explains becomes an out-of-memory ending. */
 void exit_send(uint32_t channel, const struct exit_report *report);
 void exit_open(int oom_fd);
-/* True once per growth of the kill counter. */
-bool exit_saw_oom(void);
+uint64_t exit_cpu_ns(const struct rusage *usage);
 
 /* ---- serve.c ---- */
 _Noreturn void agent_end(void);

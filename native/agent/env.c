@@ -9,7 +9,7 @@
 enum { OWN = 5, TEXT = 512 };
 
 static char path_entry[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/* Text is UTF-8. Not LANG: it makes every program load a dozen locale files that say the same as "C" (0.2 ms for bash). */
+/* Text is UTF-8. Not LANG: every program would load a dozen locale files that say the same as "C" (0.2 ms for bash). */
 static char lang_entry[] = "LC_CTYPE=C.UTF-8";
 static char term_entry[] = "TERM=xterm-256color";
 

@@ -26,11 +26,6 @@ static void output_over(struct capture *capture) {
     kill_tree((struct command *)capture->channel, WIRE_ENDED_OUTPUT_LIMIT);
 }
 
-static uint64_t usage_ns(const struct rusage *usage) {
-    uint64_t us = (uint64_t)usage->ru_utime.tv_usec + (uint64_t)usage->ru_stime.tv_usec;
-    return ((uint64_t)usage->ru_utime.tv_sec + (uint64_t)usage->ru_stime.tv_sec) * 1000000000ull + us * 1000;
-}
-
 static void report(struct command *command) {
     int status = command->process.status;
     bool signalled = WIFSIGNALED(status);
@@ -38,17 +33,13 @@ static void report(struct command *command) {
         .ending = command->ending,
         .code = (uint32_t)(signalled ? WTERMSIG(status) : WEXITSTATUS(status)),
         .run_ns = command->run_ns,
-        .cpu_ns = usage_ns(&command->process.usage),
+        .cpu_ns = exit_cpu_ns(&command->process.usage),
         .max_rss_bytes = (uint64_t)command->process.usage.ru_maxrss * 1024,
         .omitted_bytes = capture_omitted(&command->capture),
     };
     report.flags = report.omitted_bytes ? 1 : 0;
     if (report.ending == WIRE_ENDED_EXIT && signalled)
         report.ending = WIRE_ENDED_SIGNAL;
-    /* 137: a shell whose child was killed. */
-    bool killed = signalled ? report.code == SIGKILL : report.code == 128 + SIGKILL;
-    if (killed && report.ending <= WIRE_ENDED_SIGNAL && exit_saw_oom())
-        report.ending = WIRE_ENDED_OOM;
     exit_send(command->channel.id, &report);
 }
 

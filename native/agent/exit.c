@@ -1,5 +1,6 @@
 /* How a command ended: the EXIT frame, and telling an out-of-memory kill from any other SIGKILL. */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,10 +26,17 @@ void exit_open(int oom_fd) {
     kills = read_counter();
 }
 
-bool exit_saw_oom(void) {
+/* True once per growth of the kill counter. */
+static bool saw_oom(void) {
     uint64_t before = kills;
     kills = read_counter();
     return kills > before;
+}
+
+uint64_t exit_cpu_ns(const struct rusage *usage) {
+    uint64_t seconds = (uint64_t)usage->ru_utime.tv_sec + (uint64_t)usage->ru_stime.tv_sec;
+    uint64_t micros = (uint64_t)usage->ru_utime.tv_usec + (uint64_t)usage->ru_stime.tv_usec;
+    return seconds * 1000000000ull + micros * 1000;
 }
 
 static uint8_t *put(uint8_t *at, uint64_t value, int size) {
@@ -39,7 +47,11 @@ static uint8_t *put(uint8_t *at, uint64_t value, int size) {
 
 void exit_send(uint32_t channel, const struct exit_report *report) {
     uint8_t payload[40], *at = payload;
-    at = put(at, report->ending, 1);
+    /* 137: a shell whose child was killed. */
+    bool killed = report->ending == WIRE_ENDED_SIGNAL
+                      ? report->code == SIGKILL
+                      : report->ending == WIRE_ENDED_EXIT && report->code == 128 + SIGKILL;
+    at = put(at, killed && saw_oom() ? WIRE_ENDED_OOM : report->ending, 1);
     at = put(at, report->flags, 1);
     at = put(at, 0, 2);
     at = put(at, report->code, 4);

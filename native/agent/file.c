@@ -14,8 +14,7 @@
 
 static const char not_regular[] = "not a regular file";
 
-/* ---- read ---------------------------------------------------------------------------------------------------------
- */
+/* ---- read ---- */
 
 /* procfs and sysfs say size 0 or 4096 whatever they hold; this is how much of such a file is read. */
 enum { PSEUDO_LIMIT = 16 << 20 };
@@ -114,8 +113,7 @@ void request_read(uint32_t id, uint8_t flags, const uint8_t *data, size_t size) 
     download_open(&reading->download, id, &read_ops, window);
 }
 
-/* ---- write --------------------------------------------------------------------------------------------------------
- */
+/* ---- write ---- */
 
 enum { WRITE_APPEND = 1, WRITE_EXCLUSIVE = 2 };
 
@@ -229,8 +227,7 @@ void request_write(uint32_t id, uint8_t flags, const uint8_t *data, size_t size)
     close(fd);
 }
 
-/* ---- stat, mkdir, rename ------------------------------------------------------------------------------------------
- */
+/* ---- stat, mkdir, rename ---- */
 
 void request_stat(uint32_t id, uint8_t flags, const uint8_t *data, size_t size) {
     struct reader reader = reader_of(data, size);

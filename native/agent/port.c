@@ -35,8 +35,7 @@ static void no_delay(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-/* ---- listen --------------------------------------------------------------------------------------------------------
- */
+/* ---- listen ---- */
 
 static void accept_one(struct listener *listener, int fd) {
     uint8_t payload[4];
@@ -124,8 +123,7 @@ void request_listen(uint32_t id, uint8_t flags, const uint8_t *data, size_t size
     send_frame(id, WIRE_OPENED, 0, payload, sizeof payload, NULL, 0);
 }
 
-/* ---- connect -------------------------------------------------------------------------------------------------------
- */
+/* ---- connect ---- */
 
 static void connect_to(uint32_t id, uint64_t window, const struct sockaddr *address, socklen_t size) {
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -52,8 +52,7 @@ static bool goes_on(struct relay *relay) {
     return false;
 }
 
-/* ---- socket to host ------------------------------------------------------------------------------------------------
- */
+/* ---- socket to host ---- */
 
 static void tell_end(struct relay *relay) {
     send_frame(relay->channel.id, WIRE_DATA, WIRE_FLAG_END, NULL, 0, NULL, 0);
@@ -108,8 +107,7 @@ static void relay_pull(struct channel *channel) {
         watch(relay);
 }
 
-/* ---- host to socket ------------------------------------------------------------------------------------------------
- */
+/* ---- host to socket ---- */
 
 static void grant(struct relay *relay, size_t size) {
     uint8_t payload[8];
@@ -200,8 +198,7 @@ static void relay_frame(struct channel *channel, uint8_t type, uint8_t flags, co
         watch(relay);
 }
 
-/* ---- both ----------------------------------------------------------------------------------------------------------
- */
+/* ---- both ---- */
 
 /* False: the channel has ended. */
 static bool finish_connecting(struct relay *relay) {

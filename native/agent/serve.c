@@ -64,6 +64,17 @@ static void empty_stdio(void) {
         fcntl(null, F_SETFD, 0);
 }
 
+/* While the host takes in our greeting: what the first command will look up, so that it finds it in the kernel's caches.
+ * A sandbox's root is freshly mounted, so nothing is there yet. */
+static void look_ahead(void) {
+    static const char *const paths[] = {"/bin/bash", "/bin/sh", "/usr/bin/env", "/etc/ld.so.cache",
+                                        "/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"};
+    struct identity who;
+    resolve_user("", &who);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        (void)!access(paths[i], R_OK);
+}
+
 void agent_prepare(void) {
     static bool done;
     if (done)
@@ -100,5 +111,8 @@ _Noreturn void agent_serve(const struct agent_options *options) {
     spawn_open(own.score_fd);
     exit_open(own.oom_fd);
     stream_open(own.in_fd, own.out_fd, (own.oom_fd >= 0 ? 1 : 0) | (own.init ? 2 : 0));
+    stream_flush();
+    if (is_init)
+        look_ahead();
     loop_run();
 }

@@ -78,11 +78,8 @@ static void report(struct run *run) {
     struct exit_report report = {.ending = run->ending, .code = run->code, .run_ns = run->run_ns};
     uint64_t cpu_ns = shell->cpu_ns;
     if (shell->ended) {
-        const struct rusage *usage = &shell->process.usage;
-        uint64_t seconds = (uint64_t)usage->ru_utime.tv_sec + (uint64_t)usage->ru_stime.tv_sec;
-        uint64_t micros = (uint64_t)usage->ru_utime.tv_usec + (uint64_t)usage->ru_stime.tv_usec;
-        cpu_ns = seconds * 1000000000ull + micros * 1000;
-        report.max_rss_bytes = (uint64_t)usage->ru_maxrss * 1024;
+        cpu_ns = exit_cpu_ns(&shell->process.usage);
+        report.max_rss_bytes = (uint64_t)shell->process.usage.ru_maxrss * 1024;
     } else {
         cpu_ns = shell_cpu_ns(shell);
     }
@@ -90,9 +87,6 @@ static void report(struct run *run) {
     shell->cpu_ns = cpu_ns;
     report.omitted_bytes = capture_omitted(&run->capture);
     report.flags = (uint8_t)((report.omitted_bytes ? 1 : 0) | (shell->ended ? 2 : 0));
-    bool killed = report.ending == WIRE_ENDED_SIGNAL ? report.code == SIGKILL : report.code == 128 + SIGKILL;
-    if (killed && report.ending <= WIRE_ENDED_SIGNAL && exit_saw_oom())
-        report.ending = WIRE_ENDED_OOM;
     exit_send(run->channel.id, &report);
 }
 

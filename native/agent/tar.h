@@ -23,22 +23,19 @@ static inline uint32_t tar_padding(uint64_t size) {
 /* The sum of a header's bytes, its checksum field taken as blanks. */
 uint32_t tar_checksum(const struct tar_block *block);
 
-/* ---- tar_encode.c -------------------------------------------------------------------------------------------------
- */
+/* ---- tar_encode.c ---- */
 
 struct tar_buffer {
     uint8_t *data;
     size_t size, capacity;
 };
 
-/* Appends the header blocks of one entry: a pax header if ustar cannot say it all. `link` may be "". False: no memory.
- */
+/* Appends one entry's header blocks: a pax header if ustar cannot say it all. `link` may be "". False: no memory. */
 bool tar_encode(struct tar_buffer *out, char type, const char *name, const char *link, const struct stat *st);
 /* Appends the two empty blocks that end an archive. */
 bool tar_encode_end(struct tar_buffer *out);
 
-/* ---- tar_decode.c -------------------------------------------------------------------------------------------------
- */
+/* ---- tar_decode.c ---- */
 
 /* What the headers in front of an entry said of it. Strings are owned; NULL: not said. */
 struct tar_said {

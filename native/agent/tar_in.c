@@ -33,8 +33,7 @@ struct tar_in {
     struct unpack unpack;
 };
 
-/* ---- failing: false, with the channel ended ------------------------------------------------------------------------
- */
+/* ---- failing: false, with the channel ended ---- */
 
 static bool bad_archive(struct tar_in *tar, int errnum, const char *reason) {
     char detail[256];
@@ -51,8 +50,7 @@ static bool bad_entry(struct tar_in *tar, int errnum, const char *name, const ch
     return false;
 }
 
-/* ---- parts of the stream -------------------------------------------------------------------------------------------
- */
+/* ---- parts of the stream ---- */
 
 static void skip_padding(struct tar_in *tar) {
     tar->left = tar->padding;
@@ -131,8 +129,7 @@ static bool end_block(struct tar_in *tar) {
     return begin_entry(tar, &entry);
 }
 
-/* ---- pieces as they come -------------------------------------------------------------------------------------------
- */
+/* ---- pieces as they come ---- */
 
 /* Takes some of `data`; *taken tells how much. False: the channel has ended. */
 static bool take_some(struct tar_in *tar, const uint8_t *data, size_t size, size_t *taken) {

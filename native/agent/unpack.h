@@ -31,8 +31,7 @@ int unpack_finish_file(int fd, const struct timespec *mtime);
 int unpack_finish(struct unpack *unpack);
 void unpack_close(struct unpack *unpack);
 
-/* ---- beneath.c ----------------------------------------------------------------------------------------------------
- */
+/* ---- beneath.c ---- */
 
 /* A name without ".", doubled or trailing slashes, to be freed; "" is the root. NULL with errno: EPERM if it is
  * absolute or has "..", which is never needed and never meant well. */

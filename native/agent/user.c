@@ -99,13 +99,14 @@ static bool resolve(const char *text, struct entry *out) {
 
 static bool resolve_default(struct entry *out) {
     if (!default_known) {
-        char own[16];
-        snprintf(own, sizeof own, "%u", (unsigned)geteuid());
-        bool named = defaults.user && *defaults.user;
-        if (!resolve(named ? defaults.user : own, &default_entry))
-            return false;
-        if (!named)
+        if (defaults.user && *defaults.user) {
+            if (!resolve(defaults.user, &default_entry))
+                return false;
+        } else {
+            default_entry = (struct entry){.uid = geteuid()};
+            find_passwd(NULL, default_entry.uid, &default_entry);
             default_entry.gid = getegid();
+        }
         default_known = true;
     }
     *out = default_entry;

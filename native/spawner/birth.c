@@ -1,5 +1,5 @@
-/* The last steps of a blank: it gets its root as ordered and gives up every privilege. Runs in the child, as root of its
- * own user namespace, on its own stage; whatever the image contains is resolved without following its links. */
+/* The last steps of a blank: it gets its root as ordered and gives up every privilege. Runs in the child, as root of
+ * its own user namespace, on its own stage; whatever the image contains is resolved without following its links. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -43,14 +43,10 @@ static bool attach(int tree, const char *from, int root, const char *place) {
 
 static const char *size_scratch(const struct order *order) {
     char options[96];
-    enum { OWN_FILES = 17 }; /* the stage and the overlay need these themselves */
-    int used = 0;
-    options[0] = 0;
-    if (order->disk_bytes)
-        used = snprintf(options, sizeof options, "size=%llu,", (unsigned long long)order->disk_bytes);
-    if (order->files)
-        snprintf(options + used, sizeof options - (size_t)used, "nr_inodes=%llu",
-                 (unsigned long long)order->files + OWN_FILES);
+    struct scratch wanted = {.bytes = order->disk_bytes, .files = order->files};
+    if (wanted.bytes == scratch_expected.bytes && wanted.files == scratch_expected.files)
+        return NULL; /* as it was expected when this blank was made */
+    scratch_options(&wanted, options, sizeof options);
     return mount(NULL, "/", NULL, MS_REMOUNT | MS_NOSUID | MS_NODEV, options) != 0 ? "size scratch space" : NULL;
 }
 
@@ -81,14 +77,14 @@ static const char *mount_root(const struct order *order, const int *fds, int dis
         if (mkdir("/disk/upper", 0755) != 0 || mkdir("/disk/work", 0755) != 0)
             return "prepare the disk";
     }
-    /* userxattr: the overlay is mounted in a user namespace, where only user.* attributes can mark opaque directories. */
+    /* userxattr: mounted in a user namespace, where only user.* attributes can mark opaque directories. */
     snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s/upper,workdir=%s/work,userxattr", lower, writes, writes);
     return mount("overlay", "/new", "overlay", MS_NODEV, options) != 0 ? "mount the overlay" : NULL;
 }
 
 /* The new root is moved over the stage and entered, as an initramfs does. Against pivot_root it saves a walk over all
- * processes of the machine and, with the unmount, a wait for every processor; the stage that stays below holds nothing but
- * the sandbox's own layers and scratch, and chroot, which could find it, is not available inside. */
+ * processes of the machine and, with the unmount, a wait for every processor; the stage that stays below holds nothing
+ * but the sandbox's own layers and scratch, and chroot, which could find it, is not available inside. */
 static const char *enter(int root) {
     if (fchdir(root) != 0 || mount(".", "/", NULL, MS_MOVE, NULL) != 0 || chroot(".") != 0 || chdir("/") != 0)
         return "enter the new root";
@@ -124,8 +120,8 @@ const char *birth_root(const struct order *order, const int *fds) {
 }
 
 /* What root inside may still do, all of it to its own files and processes only. */
-static const int kept[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_KILL, CAP_SETGID, CAP_SETUID,
-                           CAP_SETPCAP, CAP_SETFCAP, CAP_NET_BIND_SERVICE};
+static const int kept[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FOWNER,  CAP_FSETID,  CAP_KILL,
+                           CAP_SETGID, CAP_SETUID,       CAP_SETPCAP, CAP_SETFCAP, CAP_NET_BIND_SERVICE};
 
 static uint64_t kept_set(void) {
     uint64_t keep = 0;
@@ -142,7 +138,7 @@ const char *birth_promise(void) {
                 break; /* past the last one this kernel knows */
             return "drop capabilities";
         }
-    /* 1 and not 0: a core dump to a host program (a pipe in core_pattern) is refused by the kernel only at exactly 1. */
+    /* 1 and not 0: the kernel refuses a core dump to a host program (a pipe in core_pattern) only at exactly 1. */
     struct rlimit core = {1, 1};
     if (setrlimit(RLIMIT_CORE, &core) != 0)
         return "forbid core dumps";
@@ -154,8 +150,9 @@ const char *birth_promise(void) {
 const char *birth_drop_privileges(uint32_t pids) {
     uint64_t keep = kept_set();
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct sets[2] = {{.effective = (uint32_t)keep, .permitted = (uint32_t)keep},
-                                             {.effective = (uint32_t)(keep >> 32), .permitted = (uint32_t)(keep >> 32)}};
+    struct __user_cap_data_struct sets[2] = {
+        {.effective = (uint32_t)keep, .permitted = (uint32_t)keep},
+        {.effective = (uint32_t)(keep >> 32), .permitted = (uint32_t)(keep >> 32)}};
     if (syscall(__NR_capset, &header, sets) != 0)
         return "set capabilities";
     /* The kernel counts these per user namespace, so this holds also where there is no cgroup. */

@@ -1,5 +1,5 @@
 /* Blanks: children cloned into fresh namespaces ahead of need, with everything prepared that does not depend on what is
- * ordered: ids, cgroups, loopback, /proc, /dev. They run only code of ours until they are ordered to become a sandbox. */
+ * ordered: ids, cgroups, loopback, /proc, /dev. They run only code of ours until they are ordered to be a sandbox. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@
 #include "mounts.h"
 #include "spawner.h"
 
-/* ---- in the child -------------------------------------------------------------------------------------------------- */
+/* ---- in the child ---- */
 
 static const char *become_root_inside(void) {
     if (powers.idmap && setgroups(0, NULL) != 0)
@@ -64,10 +64,19 @@ static const char *mask_proc(void) {
     /* All of these are out of reach already, by ownership; masks keep it so if a kernel errs, and hide the host. */
     static const struct {
         const char *name, *cover; /* NULL: itself, read-only */
-    } masks[] = {{"kcore", "/dev/null"}, {"keys", "/dev/null"},          {"key-users", "/dev/null"}, {"kmsg", "/dev/null"},
-                 {"sched_debug", "/dev/null"}, {"sysrq-trigger", "/dev/null"}, {"timer_list", "/dev/null"},
-                 {"acpi", "disk"},       {"scsi", "disk"},               {"bus", NULL},              {"fs", NULL},
-                 {"irq", NULL},          {"sys", NULL}};
+    } masks[] = {{"kcore", "/dev/null"},
+                 {"keys", "/dev/null"},
+                 {"key-users", "/dev/null"},
+                 {"kmsg", "/dev/null"},
+                 {"sched_debug", "/dev/null"},
+                 {"sysrq-trigger", "/dev/null"},
+                 {"timer_list", "/dev/null"},
+                 {"acpi", "disk"},
+                 {"scsi", "disk"},
+                 {"bus", NULL},
+                 {"fs", NULL},
+                 {"irq", NULL},
+                 {"sys", NULL}};
     char path[32];
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
         snprintf(path, sizeof path, "proc/%s", masks[i].name);
@@ -86,14 +95,23 @@ static const char *bind_read_only(const char *from, const char *to) {
     return NULL;
 }
 
+struct scratch scratch_expected = {.bytes = 16 << 20, .files = 4096};
+
+void scratch_options(const struct scratch *scratch, char *options, size_t size) {
+    enum { OWN_FILES = 17 }; /* the stage and the overlay need these themselves */
+    unsigned long long bytes = scratch->bytes, files = scratch->files ? scratch->files + OWN_FILES : 0;
+    snprintf(options, size, "mode=755,size=%llu,nr_inodes=%llu", bytes, files); /* 0: no limit */
+}
+
 /* The stage: the sandbox's scratch space, which is also the root that the blank waits in. */
 static const char *prepare_stage(bool host_network) {
     static const char *const places[] = {"upper", "work", "shm", "new", "proc", "dev", "sys", "disk", "l"};
     const char *step;
     char name[16];
     umask(0);
-    if (mount("scratch", "/stage", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=16m,nr_inodes=4096") != 0 ||
-        chdir("/stage") != 0)
+    char options[96];
+    scratch_options(&scratch_expected, options, sizeof options);
+    if (mount("scratch", "/stage", "tmpfs", MS_NOSUID | MS_NODEV, options) != 0 || chdir("/stage") != 0)
         return "mount scratch space";
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (mkdir(places[i], 0755) != 0)
@@ -181,11 +199,14 @@ _Noreturn static void blank_child(int socket_fd, bool host_network) {
     if ((step = birth_root(&order, fds)) || (step = birth_drop_privileges(order.pids)))
         fail(socket_fd, step);
     close(socket_fd);
-    agent_serve(&(struct agent_options){
-        .in_fd = fds[0], .out_fd = fds[0], .oom_fd = order.flags & ORDER_OOM ? fds[1] : -1, .score_fd = -1, .init = true});
+    agent_serve(&(struct agent_options){.in_fd = fds[0],
+                                        .out_fd = fds[0],
+                                        .oom_fd = order.flags & ORDER_OOM ? fds[1] : -1,
+                                        .score_fd = -1,
+                                        .init = true});
 }
 
-/* ---- in the spawner ------------------------------------------------------------------------------------------------ */
+/* ---- in the spawner ---- */
 
 static bool map_ids(pid_t pid, const struct slot *slot) {
     char path[48], line[48];
@@ -198,10 +219,21 @@ static bool map_ids(pid_t pid, const struct slot *slot) {
     return write_file(AT_FDCWD, path, line);
 }
 
-int blank_userns(const struct sandbox *blank) {
+static bool open_prepared(struct sandbox *blank) {
     char path[48];
     snprintf(path, sizeof path, "/proc/%d/ns/user", blank->pid);
-    return open(path, O_RDONLY | O_CLOEXEC);
+    if (powers.idmap && (blank->userns_fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        return false;
+    blank->oom_fd = cgroup_open_oom(&blank->slot->cgroup);
+    return true;
+}
+
+void blank_close_prepared(struct sandbox *blank) {
+    if (blank->userns_fd >= 0)
+        close(blank->userns_fd);
+    if (blank->oom_fd >= 0)
+        close(blank->oom_fd);
+    blank->userns_fd = blank->oom_fd = -1;
 }
 
 static const char *clone_into(struct sandbox *blank, int child_socket) {
@@ -229,7 +261,8 @@ static const char *clone_into(struct sandbox *blank, int child_socket) {
 
 const char *blank_make(struct sandbox *blank, bool host_network) {
     int pair[2];
-    *blank = (struct sandbox){.life = BLANK, .pid = -1, .socket_fd = -1, .host_network = host_network};
+    *blank = (struct sandbox){.life = BLANK, .pid = -1, .socket_fd = -1, .userns_fd = -1, .oom_fd = -1};
+    blank->host_network = host_network;
     if (!(blank->slot = slot_take())) {
         blank->life = EMPTY;
         return "take a slot";
@@ -242,7 +275,7 @@ const char *blank_make(struct sandbox *blank, bool host_network) {
         step = clone_into(blank, pair[1]);
         close(pair[1]);
     }
-    if (!step && !map_ids(blank->pid, blank->slot))
+    if (!step && (!map_ids(blank->pid, blank->slot) || !open_prepared(blank)))
         step = "map ids";
     if (!step && !cgroup_join(&blank->slot->cgroup, blank->pid))
         step = "join cgroups";
@@ -255,6 +288,7 @@ const char *blank_make(struct sandbox *blank, bool host_network) {
 
 void blank_kill(struct sandbox *sandbox) {
     int saved = errno;
+    blank_close_prepared(sandbox);
     if (sandbox->pid > 0) {
         kill(sandbox->pid, SIGKILL); /* ours and not yet collected: the number cannot mean anybody else */
         sandbox->life = DYING;

@@ -1,9 +1,10 @@
 /* Limits by cgroups: version 1 (three hierarchies), version 2 (one), or none.
  *
- * Layout: <hierarchy>/<where we are>/dutyfree-<pid>-<start time>/<slot>. The name tells whose it is: at the next start the
- * directories of owners that are no more are removed, those of living ones never. On version 2 our own cgroup cannot have
- * both processes and limited children, so there the directory hangs below the hierarchy's root. Slots keep their cgroups
- * from one sandbox to the next: page cache stays charged to a cgroup, and removing one that has any leaves a dying one. */
+ * Layout: <hierarchy>/<where we are>/dutyfree-<pid>-<start time>/<slot>. The name tells whose it is: at the next start
+ * the directories of owners that are no more are removed, those of living ones never. On version 2 our own cgroup
+ * cannot have both processes and limited children, so there the directory hangs below the hierarchy's root. Slots keep
+ * their cgroups from one sandbox to the next: page cache stays charged to a cgroup, and removing one that has any
+ * leaves a dying one. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

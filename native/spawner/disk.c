@@ -1,5 +1,5 @@
-/* Disk-backed scratch space: an ext4 image in a file that has no name any more, on a loop device that frees itself. When
- * the sandbox's mounts go, the device and the file go with them, whoever was killed. */
+/* Disk-backed scratch space: an ext4 image in a file that has no name any more, on a loop device that frees itself.
+ * When the sandbox's mounts go, the device and the file go with them, whoever was killed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

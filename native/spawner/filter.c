@@ -1,7 +1,7 @@
 /* The seccomp filters of everything that runs in a sandbox, the agent included.
  *
- * Two, because compiling a filter takes the kernel a quarter of a millisecond: the large one goes in while a blank is made,
- * off everybody's path, and leaves open the three calls that a birth still needs; the small one closes them.
+ * Two, because compiling a filter takes the kernel a quarter of a millisecond: the large one goes in while a blank is
+ * made, off everybody's path, and leaves open the three calls that a birth still needs; the small one closes them.
  *
  * What is not known here is refused: numbers above LAST_REVIEWED answer ENOSYS, as an older kernel would. Below it, the
  * table names what is refused and why. Calls allowed without looking at their arguments are answered from the kernel's

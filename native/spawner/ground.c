@@ -1,8 +1,8 @@
 /* The ground: a mount namespace of a dozen entries that every sandbox is cloned from.
  *
- * A clone copies its parent's mount table, so ours holds only what a sandbox needs: /dev with six nodes, /proc (a new proc
- * may be mounted in a user namespace only where a full one is visible), a little of /sys, and the layers. The host's own
- * paths stay reachable through a second namespace, entered for the length of one look-up. */
+ * A clone copies its parent's mount table, so ours holds only what a sandbox needs: /dev with six nodes, /proc (a new
+ * proc may be mounted in a user namespace only where a full one is visible), a little of /sys, and the layers. The
+ * host's own paths stay reachable through a second namespace, entered for the length of one look-up. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "spawner.h"
 #include "mounts.h"
+#include "spawner.h"
 
 struct host_powers powers;
 static int host_ns = -1, ground_ns = -1;

@@ -2,8 +2,9 @@
  *
  *   dutyfree-spawner --control FD --owner PID [--cgroup auto|v1|v2|none]
  *
- * It ends with its owner, told by the control socket's end and, should a fork of the owner hold that open, by a pidfd on the
- * owner itself. Its end is the end of every sandbox: orderly here, and by the kernel (PDEATHSIG) if we are killed. */
+ * It ends with its owner, told by the control socket's end and, should a fork of the owner hold that open, by a pidfd
+ * on the owner itself. Its end is the end of every sandbox: orderly here, and by the kernel (PDEATHSIG) if we are
+ * killed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +24,8 @@
 
 #include "spawner.h"
 
-/* Making a blank costs the kernel a millisecond, which the new sandbox's first command would feel: so not right after an
- * order. A burst that empties the stock pays that millisecond each. */
+/* Making a blank costs the kernel a millisecond, which the new sandbox's first command would feel: so not right after
+ * an order. A burst that empties the stock pays that millisecond each. */
 enum { REFILL_PAUSE_MS = 10 };
 enum { MAX_FDS = MAX_LAYERS + MAX_BINDS + 3 };
 
@@ -80,12 +81,12 @@ static uint32_t stock(void) {
     return count;
 }
 
-/* ---- deaths ---------------------------------------------------------------------------------------------------------- */
+/* ---- deaths ---- */
 
 static void report_death(struct sandbox *sandbox, int status) {
     struct failure failure;
-    bool told = sandbox->socket_fd >= 0 &&
-                recv(sandbox->socket_fd, &failure, sizeof failure, MSG_DONTWAIT) == sizeof failure;
+    bool told =
+        sandbox->socket_fd >= 0 && recv(sandbox->socket_fd, &failure, sizeof failure, MSG_DONTWAIT) == sizeof failure;
     if (sandbox->life == BLANK)
         refill_failed = true;
     if (sandbox->tag == 0)
@@ -110,6 +111,7 @@ static void collect_deaths(void) {
                 /* The first process of a pid namespace is collected after all others: the cgroups are empty now. */
                 report_death(&sandboxes[i], status);
                 close_if_open(sandboxes[i].socket_fd);
+                blank_close_prepared(&sandboxes[i]);
                 slot_put(sandboxes[i].slot);
                 sandboxes[i].life = EMPTY;
             }
@@ -136,7 +138,7 @@ static int end_lifetimes(void) { /* milliseconds to the next one; -1: none */
     return next ? (int)((next - now) / 1000000 + 1) : -1;
 }
 
-/* ---- orders ---------------------------------------------------------------------------------------------------------- */
+/* ---- orders ---- */
 
 static struct sandbox *take_blank(bool host_network, const char **step) {
     for (uint32_t i = 0; i < highest; i++)
@@ -148,14 +150,15 @@ static struct sandbox *take_blank(bool host_network, const char **step) {
     return *step ? NULL : blank;
 }
 
-/* Opens what the blank needs, in the order struct order promises; all but the first of `fds` are then ours to close. */
-static const char *gather(const struct create_request *request, int userns_fd, const int *given, int oom_fd,
+/* Opens what the blank needs, in the order struct order promises. */
+static const char *gather(const struct create_request *request, const struct sandbox *blank, const int *given,
                           struct order *order, int *fds, int *count) {
+    int userns_fd = blank->userns_fd;
     const char *step = NULL;
     fds[(*count)++] = given[0];
-    if (oom_fd >= 0) {
+    if (blank->oom_fd >= 0) {
         order->flags |= ORDER_OOM;
-        fds[(*count)++] = oom_fd;
+        fds[(*count)++] = blank->oom_fd;
     }
     if (request->flags & CREATE_DISK) {
         int disk = disk_mount(given[1], userns_fd, &step);
@@ -165,7 +168,8 @@ static const char *gather(const struct create_request *request, int userns_fd, c
         fds[(*count)++] = disk;
     }
     for (uint32_t i = 0; i < request->layer_count + request->bind_count; i++) {
-        uint32_t number = i < request->layer_count ? request->layers[i] : request->binds[i - request->layer_count].layer;
+        uint32_t number =
+            i < request->layer_count ? request->layers[i] : request->binds[i - request->layer_count].layer;
         int tree = ground_clone_layer(number, userns_fd);
         if (tree < 0)
             return "clone a layer";
@@ -186,18 +190,14 @@ static const char *order_blank(const struct create_request *request, struct sand
     int fds[MAX_FDS], count = 0;
     if (!cgroup_limit(&blank->slot->cgroup, &limits))
         return "set limits";
-    int userns_fd = powers.idmap ? blank_userns(blank) : -1;
-    if (powers.idmap && userns_fd < 0)
-        return "open the user namespace";
-    int oom_fd = cgroup_open_oom(&blank->slot->cgroup);
-    blank->oom_kills = cgroup_oom_kills(oom_fd);
-    const char *step = gather(request, userns_fd, given, oom_fd, &order, fds, &count);
+    blank->oom_kills = cgroup_oom_kills(blank->oom_fd);
+    const char *step = gather(request, blank, given, &order, fds, &count);
     if (!step && !send_with_fds(blank->socket_fd, &order, sizeof order, fds, count))
         step = "order the blank";
     int saved = errno;
-    for (int i = 1; i < count; i++)
+    for (int i = 1 + !!(order.flags & ORDER_OOM); i < count; i++)
         close(fds[i]); /* the blank has its own copies */
-    close_if_open(userns_fd);
+    blank_close_prepared(blank);
     errno = saved;
     return step;
 }
@@ -214,6 +214,7 @@ static void create(const struct create_request *request, const int *given) {
     blank->life = LIVE;
     blank->tag = request->head.tag;
     blank->reason = GONE_DIED;
+    scratch_expected = (struct scratch){.bytes = request->disk_bytes, .files = request->files};
     blank->ends_ns = request->lifetime_ns ? monotonic_ns() + request->lifetime_ns : 0;
 }
 
@@ -283,7 +284,7 @@ static void refill(void) {
         refill_failed = true;
 }
 
-/* ---- life and death of the spawner ------------------------------------------------------------------------------------ */
+/* ---- life and death of the spawner ---- */
 
 static void loop(int signal_fd, int owner_fd) {
     struct pollfd watched[] = {{control_fd, POLLIN, 0}, {signal_fd, POLLIN, 0}, {owner_fd, POLLIN, 0}};
@@ -355,7 +356,7 @@ int main(int argc, char **argv) {
     int owner_fd = (int)syscall(__NR_pidfd_open, owner, 0);
     if (owner_fd < 0 || getppid() != owner)
         return 0; /* died already */
-    setsid(); /* a Ctrl-C in the owner's terminal is the owner's to handle */
+    setsid();     /* a Ctrl-C in the owner's terminal is the owner's to handle */
     prctl(PR_SET_NAME, "dutyfree-spawner");
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {

@@ -1,8 +1,8 @@
 /* Slots: what outlives one sandbox and is used again by the next: a range of host ids, and cgroups.
  *
  * Each live sandbox has ids of its own, so that per-user quotas of the kernel (pipe pages, inotify watches, pending
- * signals) are per sandbox. Owners on one machine share the ranges out in blocks, each claimed by binding an abstract unix
- * name, which the kernel frees with its holder. */
+ * signals) are per sandbox. Owners on one machine share the ranges out in blocks, each claimed by binding an abstract
+ * unix name, which the kernel frees with its holder. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>

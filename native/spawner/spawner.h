@@ -94,7 +94,7 @@ ssize_t receive_request(void *buffer, size_t size, int *fds, int *fd_count, int 
 bool send_with_fds(int socket_fd, const void *data, size_t size, const int *fds, int fd_count);
 ssize_t receive_with_fds(int socket_fd, void *data, size_t size, int *fds, int *fd_count, int max_fds);
 
-/* ---- ground.c ---------------------------------------------------------------------------------------------------- */
+/* ---- ground.c ---- */
 
 struct host_powers {
     bool idmap;      /* we may map ids freely: root of the initial user namespace */
@@ -113,7 +113,7 @@ int ground_clone_layer(uint32_t number, int userns_fd);
 bool ground_enter_host(void);
 bool ground_leave_host(void);
 
-/* ---- cgroup.c ---------------------------------------------------------------------------------------------------- */
+/* ---- cgroup.c ---- */
 
 enum cgroup_kind { CGROUP_NONE, CGROUP_V1, CGROUP_V2 };
 extern enum cgroup_kind cgroup_kind;
@@ -141,7 +141,7 @@ int cgroup_open_oom(const struct cgroup *cgroup);
 uint64_t cgroup_oom_kills(int oom_fd);
 void cgroup_remove_all(void);
 
-/* ---- slot.c ------------------------------------------------------------------------------------------------------ */
+/* ---- slot.c ---- */
 
 struct slot {
     uint32_t number;
@@ -154,7 +154,7 @@ struct slot {
 struct slot *slot_take(void);
 void slot_put(struct slot *slot);
 
-/* ---- blank.c ----------------------------------------------------------------------------------------------------- */
+/* ---- blank.c ---- */
 
 enum { ORDER_DISK = 1, ORDER_OOM = 2 };
 
@@ -170,6 +170,8 @@ struct sandbox { /* a child, from its clone to its end */
     enum life life;
     pid_t pid;
     int socket_fd; /* orders to the child, and its word if it fails; -1 once it is born */
+    int userns_fd; /* whose id map shifts the owners of what is mounted for it; while it is a blank */
+    int oom_fd;    /* counts out-of-memory kills; while it is a blank; -1 where they are not counted */
     struct slot *slot;
     bool host_network;
     uint32_t tag; /* the owner's name for it, once it is ordered */
@@ -181,8 +183,16 @@ struct sandbox { /* a child, from its clone to its end */
 const char *blank_make(struct sandbox *blank, bool host_network);
 /* Kills the child; its end is collected by the loop. */
 void blank_kill(struct sandbox *sandbox);
-/* The child's user namespace, whose id map shifts the owners of what is mounted for it. -1 with errno. */
-int blank_userns(const struct sandbox *blank);
+/* What an ordered sandbox no longer needs open here. */
+void blank_close_prepared(struct sandbox *blank);
+
+/* How the last sandbox was ordered: blanks size their scratch space so, and need no remount if the next is the same. */
+struct scratch {
+    uint64_t bytes, files;
+};
+extern struct scratch scratch_expected;
+/* tmpfs options for that much; the stage's own directories come on top. */
+void scratch_options(const struct scratch *scratch, char *options, size_t size);
 
 /* What a child sends back if it fails, before it exits. */
 struct failure {
@@ -190,20 +200,20 @@ struct failure {
     char step[108];
 };
 
-/* ---- birth.c, filter.c, disk.c ----------------------------------------------------------------------------------- */
+/* ---- birth.c, filter.c, disk.c ---- */
 
 /* In the child: builds the root as ordered, gives up every privilege. NULL or the failed step. */
 const char *birth_root(const struct order *order, const int *fds);
 /* What can be given up before the order is known, and what only after. */
 const char *birth_promise(void);
 const char *birth_drop_privileges(uint32_t pids);
-void filter_prepare(void); /* builds the program; once, before the first clone */
+void filter_prepare(void);        /* builds the program; once, before the first clone */
 const char *filter_install(void); /* in the blank */
 const char *filter_seal(void);    /* at birth, last */
 /* Mounts an ext4 image file; a detached mount with shifted owners, or -1 with errno and *step. */
 int disk_mount(int image_fd, int userns_fd, const char **step);
 
-/* ---- small tools ------------------------------------------------------------------------------------------------- */
+/* ---- small tools ---- */
 
 /* Writes a whole small string to a file below dir_fd (AT_FDCWD allowed). */
 bool write_file(int dir_fd, const char *name, const char *text);

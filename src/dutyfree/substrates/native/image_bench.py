@@ -21,7 +21,7 @@ from typing import Literal
 from dutyfree.core.errors import DriverError, Unavailable
 from dutyfree.substrates.native.image_apt import Sources, proxies, sources
 from dutyfree.substrates.native.image_catalogue import release
-from dutyfree.substrates.native.image_host import AGENT_UID, ENV
+from dutyfree.substrates.native.image_host import AGENT_UID
 from dutyfree.substrates.native.image_import import About, import_archive, import_directory
 from dutyfree.substrates.native.store import ALIAS, Manifest, Store
 
@@ -128,7 +128,7 @@ def _from_packages(store: Store, tool: Tool, *, progress: Progress, force: bool)
     manifest = store.manifest(before) if before is not None else None
     if manifest is not None and manifest.recipe == wanted and not force:
         return Built(tool=tool, manifest=manifest, cached=True, notes=manifest.notes)
-    about = About(kind="bench", source=f"{tool} {origin.suite} {origin.architecture}", recipe=wanted, env=ENV)
+    about = About(kind="bench", source=f"{tool} {origin.suite} {origin.architecture}", recipe=wanted)
     manifest = (_mmdebstrap if tool == "mmdebstrap" else _debootstrap)(store, origin, about, progress)
     store.give_name(NAME, manifest.key)
     if before is not None:

@@ -11,9 +11,8 @@ import tarfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+from dutyfree.guest.pack import content
 from dutyfree.substrates.native.image import Image
-
-_PIECE = 1 << 20
 
 
 def rootfs_tar(image: Image) -> Generator[bytes, None, None]:
@@ -54,20 +53,8 @@ def _member(path: Path, member: str, status: os.stat_result, seen: dict[tuple[in
             return
         seen[place] = member
         yield _header(path, member, status)
-        yield from _content(path, status.st_size)
-
-
-def _content(path: Path, size: int) -> Iterator[bytes]:
-    left = size
-    with path.open("rb", buffering=0) as file:
-        while left:
-            piece = file.read(min(left, _PIECE))
-            if not piece:
-                raise OSError(f"{path} became shorter while it was read")
-            left -= len(piece)
-            yield piece
-    if size % tarfile.BLOCKSIZE:
-        yield bytes(-size % tarfile.BLOCKSIZE)
+        with path.open("rb", buffering=0) as file:
+            yield from content(file, status.st_size)
 
 
 def _header(path: Path, member: str, status: os.stat_result, twin: str | None = None) -> bytes:

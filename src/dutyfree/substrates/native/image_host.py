@@ -18,10 +18,9 @@ from dutyfree.core.errors import Unavailable
 from dutyfree.substrates.native.image_host_etc import Entry, allowed, generated
 from dutyfree.substrates.native.store import Manifest, Store
 
-ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_CTYPE": "C.UTF-8"}
 AGENT_UID = 1000
 
-_FORMAT = "host-1"
+_FORMAT = "host-2"
 _TYPES = {"dir": stat.S_IFDIR, "link": stat.S_IFLNK, "file": stat.S_IFREG}
 _PROGRAMS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DIRECTORIES = {
@@ -140,7 +139,6 @@ def _build(store: Store, skeleton: Skeleton, key: str, root: Path) -> Manifest:
         made_s=time.time(),
         size_bytes=sum(len(entry.data) for entry in skeleton.entries if entry.kind == "file"),
         source=os.fspath(root),
-        env=ENV,
     )
     with store.building() as building:
         write(skeleton, building.rootfs)

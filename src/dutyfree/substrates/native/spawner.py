@@ -30,7 +30,7 @@ _HEAD = struct.Struct("=II")
 _NUMBERED = struct.Struct("=IIII")
 _EVENT = struct.Struct("=IIiI112s")
 _MAX_LAYERS, _MAX_BINDS, _TARGET_SIZE = 60, 8, 64
-_CREATE_FIXED = struct.Struct(f"=IIQQQQQIIII{_MAX_LAYERS}I" + f"I{_TARGET_SIZE}s" * _MAX_BINDS)
+_CREATE_BODY = struct.Struct(f"=QQQQQIIII{_MAX_LAYERS}I" + f"I{_TARGET_SIZE}s" * _MAX_BINDS)
 _FLAG_HOST_NETWORK, _FLAG_DISK = 1, 2
 
 ENDED_BY_ITSELF = "it ended by itself"
@@ -53,15 +53,15 @@ class Order:
     layers: Sequence[int]
     binds: Sequence[tuple[int, str]]
 
-    def pack(self, tag: int, *, disk: bool) -> bytes:
-        """The packet of `struct create_request`."""
+    def pack(self, *, disk: bool) -> bytes:
+        """`struct create_request` without its head: the same for every sandbox of the kind."""
         layers = [*self.layers, *[0] * (_MAX_LAYERS - len(self.layers))]
         binds: list[int | bytes] = []
         for number, target in [*self.binds, *[(0, "")] * (_MAX_BINDS - len(self.binds))]:
             binds += [number, os.fsencode(target)]
         flags = self.host_network * _FLAG_HOST_NETWORK | disk * _FLAG_DISK
-        return _CREATE_FIXED.pack(
-            _CREATE, tag, self.memory_bytes, self.cpu_quota_us, self.disk_bytes, self.files, self.lifetime_ns,
+        return _CREATE_BODY.pack(
+            self.memory_bytes, self.cpu_quota_us, self.disk_bytes, self.files, self.lifetime_ns,
             self.pids, flags, len(self.layers), len(self.binds), *layers, *binds,
         )  # fmt: skip
 
@@ -149,14 +149,16 @@ class Spawner:
             await asyncio.shield(answer)
         return number
 
-    def create(self, order: Order, stream_fd: int, disk_fd: int | None = None) -> int:
-        """Order a sandbox whose agent shall speak on `stream_fd`; gives its tag. The caller closes the descriptors."""
-        self._last_tag += 1
-        tag = self._last_tag
+    def create(self, order: bytes, stream_fd: int, disk_fd: int | None = None) -> int:
+        """Order a sandbox (`Order.pack`) whose agent shall speak on `stream_fd`; gives its tag.
+
+        The caller closes the descriptors.
+        """
+        tag = self._last_tag = self._last_tag + 1
         self._sandboxes[tag] = _Sandbox(self._loop.create_future(), self._loop.create_future())
         fds = [stream_fd] if disk_fd is None else [stream_fd, disk_fd]
         try:
-            self._send(order.pack(tag, disk=disk_fd is not None), fds)
+            self._send(_HEAD.pack(_CREATE, tag) + order, fds)
         except BaseException:
             del self._sandboxes[tag]
             raise

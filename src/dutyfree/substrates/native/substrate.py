@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 from dutyfree.core.contract import Capabilities, Sandbox, Substrate
@@ -21,6 +22,10 @@ from dutyfree.substrates.native.store import Store
 
 HELLO_TIMEOUT_S = 30.0
 """A sandbox that has not greeted by then is given up; milliseconds are usual, seconds mean a machine in distress."""
+
+PLAN_AGE_NS = 1_000_000_000
+"""How long an image that was looked at counts as unchanged."""
+MAX_PLANS = 1024
 
 NAME_FILES = ("/etc/resolv.conf", "/etc/hosts")
 """What a sandbox on the host's network gets of the host's /etc, over the image's own."""
@@ -62,6 +67,14 @@ def native_capabilities(spawner: Spawner) -> Capabilities:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    image: Image
+    order: Order
+    packet: bytes
+    made_ns: int
+
+
 class NativeSubstrate(Substrate):
     """Hands out sandboxes made by one spawner; they live as long as it."""
 
@@ -74,16 +87,15 @@ class NativeSubstrate(Substrate):
         self._store = store
         self._defaults = default_limits()
         self._boxes: set[Sandbox] = set()
+        self._plans: dict[tuple[object, ...], _Plan] = {}
         self._resolving: dict[str, asyncio.Task[Image]] = {}
         self._last_id = 0
 
     async def _create(self, spec: Spec) -> Sandbox:
-        timeline = Timeline()
         start_ns = now_ns()
-        self._check(spec)
-        image = remembered(spec.image, self._store) or await self._resolve(spec.image)
-        order = await self._order(spec, image)
-        box = await self._boot(spec, image, order, timeline)
+        plan = await self._plan(spec)
+        timeline = Timeline()
+        box = await self._boot(spec, plan, timeline)
         created_ns = now_ns()
         if spec.network == "host":
             await self._join_network(box)
@@ -98,6 +110,21 @@ class NativeSubstrate(Substrate):
         await asyncio.gather(*self._resolving.values(), return_exceptions=True)
         await self._spawner.close()
         self._store.close()
+
+    async def _plan(self, spec: Spec) -> _Plan:
+        """What is the same for all sandboxes of one kind, worked out once."""
+        kind = (spec.image, spec.limits, spec.network, spec.storage, spec.lifetime_s, spec.isolation, spec.user)
+        plan = self._plans.get(kind)
+        if plan is not None and now_ns() - plan.made_ns < PLAN_AGE_NS:
+            return plan
+        self._check(spec)
+        image = remembered(spec.image, self._store) or await self._resolve(spec.image)
+        order = await self._order(spec, image)
+        plan = _Plan(image, order, order.pack(disk=spec.storage == "disk"), now_ns())
+        if len(self._plans) >= MAX_PLANS:
+            self._plans.clear()
+        self._plans[kind] = plan
+        return plan
 
     async def _resolve(self, name: str) -> Image:
         """In a thread, once for all who ask meanwhile. A thread cannot be cancelled, so `close` waits for it."""
@@ -134,9 +161,28 @@ class NativeSubstrate(Substrate):
             binds=[(await self._spawner.layer(path, deep=True), target) for path, target in image.binds],
         )
 
-    async def _boot(self, spec: Spec, image: Image, order: Order, timeline: Timeline) -> Sandbox:
+    async def _boot(self, spec: Spec, plan: _Plan, timeline: Timeline) -> Sandbox:
         self._last_id += 1
         name = f"native-{os.getpid()}-{self._last_id}"
+        tag, stream = await self._order_one(spec, plan)
+        # From here to the greeting everything runs while the sandbox is being born.
+        link = Link.attach(stream, sandbox=name)
+        link.cause = lambda: self._cause(spec, tag)
+        try:
+            image = plan.image
+            box = AgentSandbox(
+                id=name, spec=spec, capabilities=self.capabilities, timeline=timeline, link=link,
+                release=lambda: self._release(box, tag), env=image.env, cwd=image.cwd, user=image.user,
+            )  # fmt: skip
+            await self._greet(link, tag)
+        except BaseException:
+            link.close()
+            await finish(self._spawner.destroy(tag))
+            raise
+        self._boxes.add(box)
+        return box
+
+    async def _order_one(self, spec: Spec, plan: _Plan) -> tuple[int, socket.socket]:
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         except OSError as error:
@@ -144,8 +190,8 @@ class NativeSubstrate(Substrate):
         disk_fd = None
         try:
             if spec.storage == "disk":
-                disk_fd = await self._scratch(order)
-            tag = self._spawner.create(order, theirs.fileno(), disk_fd)
+                disk_fd = await self._scratch(plan.order)
+            return self._spawner.create(plan.packet, theirs.fileno(), disk_fd), ours
         except BaseException:
             ours.close()
             raise
@@ -153,20 +199,6 @@ class NativeSubstrate(Substrate):
             theirs.close()
             if disk_fd is not None:
                 os.close(disk_fd)
-        link = Link.attach(ours, sandbox=name)
-        link.cause = lambda: self._cause(spec, tag)
-        try:
-            await self._greet(link, tag)
-            box = AgentSandbox(
-                id=name, spec=spec, capabilities=self.capabilities, timeline=timeline, link=link,
-                release=lambda: self._release(box, tag), env=image.env, cwd=image.cwd, user=image.user,
-            )  # fmt: skip
-        except BaseException:
-            link.close()
-            await finish(self._spawner.destroy(tag))
-            raise
-        self._boxes.add(box)
-        return box
 
     async def _scratch(self, order: Order) -> int:
         """A disk image's descriptor. Cancelled: what the thread opens is closed when it has."""
