@@ -1,0 +1,29 @@
+"""Every example runs as its docstring says, and says what it should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SAID = {
+    "quickstart": ["before the fix: exit 1 AssertionError: 0", "after the fix:  exit 0"],
+    "group": ["16 rollouts in", "mean reward"],
+    "one_service": ["allowed: hello from the owner", "refused: ConnectionRefusedError"],
+    "synchronous": ["hello from /tmp/work", "a stuck command: timeout - the shell is alive"],
+}
+
+
+def test_every_example_is_known_here() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SAID)
+
+
+@pytest.mark.parametrize("name", sorted(SAID))
+def test_an_example_says_what_it_should(name: str) -> None:
+    done = subprocess.run([sys.executable, EXAMPLES / f"{name}.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for line in SAID[name]:
+        assert line in done.stdout
