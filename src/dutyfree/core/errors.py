@@ -49,9 +49,7 @@ class Misuse(DutyfreeError):
         stage: str | None = None,
         sandbox: str | None = None,
     ) -> None:
-        super().__init__(
-            f"{field}: {message}" if field else message, driver=driver, stage=stage, sandbox=sandbox
-        )
+        super().__init__(f"{field}: {message}" if field else message, driver=driver, stage=stage, sandbox=sandbox)
         self.field = field
 
 

@@ -11,7 +11,13 @@ from collections import Counter
 
 from dutyfree.core.contract import Substrate
 from dutyfree.core.errors import DutyfreeError, Unsupported
-from dutyfree.probe import clock, contamination, escape, exhaustion, file_api, interference, network
+from dutyfree.probe.clock import PROBES as CLOCK
+from dutyfree.probe.contamination import PROBES as CONTAMINATION
+from dutyfree.probe.escape import PROBES as ESCAPE
+from dutyfree.probe.exhaustion import PROBES as EXHAUSTION
+from dutyfree.probe.file_api import PROBES as FILE_API
+from dutyfree.probe.interference import PROBES as INTERFERENCE
+from dutyfree.probe.network import PROBES as NETWORK
 from dutyfree.probe.verdict import Group, Probe, Verdict, untried
 
 __all__ = ["CATALOGUE", "Group", "Probe", "Verdict", "judge"]
@@ -21,8 +27,8 @@ PROBE_TIMEOUT_S = 120.0
 
 
 def _assemble() -> tuple[Probe, ...]:
-    groups = (escape, file_api, exhaustion, contamination, interference, network, clock)
-    probes = sorted((probe for group in groups for probe in group.PROBES), key=lambda probe: probe.id)
+    groups = (ESCAPE, FILE_API, EXHAUSTION, CONTAMINATION, INTERFERENCE, NETWORK, CLOCK)
+    probes = sorted((probe for group in groups for probe in group), key=lambda probe: probe.id)
     twice = [number for number, count in Counter(probe.id for probe in probes).items() if count > 1]
     if twice:
         raise ValueError(f"probe numbers used twice: {twice}")
