@@ -61,6 +61,9 @@ bool tree_is_issued(uint64_t mark);
 bool tree_marks_work(void);
 /* Kills every process that belongs to the mark or its leader, but not `spare` (0: nobody). */
 void tree_kill(uint64_t mark, pid_t leader, pid_t spare);
+/* After an interrupt of the leader's process group: sends it to those that would have died of it, so cannot have had
+ * it, but not to the leader. True while any is left that does not ignore it. */
+bool tree_interrupt(uint64_t mark, pid_t leader);
 /* True while any of them but `spare` still runs (zombies do not). */
 bool tree_alive(uint64_t mark, pid_t leader, pid_t spare);
 /* Everything below us; returns when it is gone. */

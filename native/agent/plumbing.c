@@ -2,7 +2,10 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "command.h"
@@ -36,6 +39,31 @@ static bool open_input(struct command *command, struct spawn *spawn, bool stream
     return true;
 }
 
+/* By descriptor, not by name: the sandbox may have put anything at /dev/pts. gVisor has the names only; what is found
+ * there then must be this terminal's other side. */
+static int open_peer(int master) {
+    enum { PTY_SLAVE_MAJOR = 136 };
+    int slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (slave >= 0 || errno != ENOTTY)
+        return slave;
+    unsigned number;
+    char name[32];
+    struct stat status;
+    if (ioctl(master, TIOCGPTN, &number) < 0)
+        return -1;
+    snprintf(name, sizeof name, "/dev/pts/%u", number);
+    slave = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (slave < 0)
+        return -1;
+    if (fstat(slave, &status) < 0 || !S_ISCHR(status.st_mode) || status.st_rdev != makedev(PTY_SLAVE_MAJOR, number) ||
+        fcntl(slave, F_SETFL, 0) < 0) {
+        close(slave);
+        errno = EIO;
+        return -1;
+    }
+    return slave;
+}
+
 static bool open_terminal(struct command *command, struct spawn *spawn, const struct exec_request *request) {
     int unlock = 0, master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
     if (master < 0)
@@ -44,8 +72,7 @@ static bool open_terminal(struct command *command, struct spawn *spawn, const st
     struct winsize window = {.ws_row = request->rows, .ws_col = request->columns};
     if (ioctl(master, TIOCSPTLCK, &unlock) < 0 || (window.ws_row && ioctl(master, TIOCSWINSZ, &window) < 0))
         return false;
-    /* By descriptor, not by name: the sandbox may have put anything at /dev/pts. */
-    int slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    int slave = open_peer(master);
     if (slave < 0)
         return false;
     spawn->terminal = spawn->fds[0] = spawn->fds[1] = spawn->fds[2] = slave;

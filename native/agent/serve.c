@@ -64,11 +64,15 @@ static void empty_stdio(void) {
         fcntl(null, F_SETFD, 0);
 }
 
-/* While the host takes in our greeting: what the first command will look up, so that it finds it in the kernel's caches.
+/* While the host takes in our greeting: what the first command will look up, so that it is in the kernel's caches.
  * A sandbox's root is freshly mounted, so nothing is there yet. */
 static void look_ahead(void) {
-    static const char *const paths[] = {"/bin/bash", "/bin/sh", "/usr/bin/env", "/etc/ld.so.cache",
-                                        "/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"};
+    static const char *const paths[] = {"/bin/bash",
+                                        "/bin/sh",
+                                        "/usr/bin/env",
+                                        "/etc/ld.so.cache",
+                                        "/lib64/ld-linux-x86-64.so.2",
+                                        "/lib/x86_64-linux-gnu/libc.so.6"};
     struct identity who;
     resolve_user("", &who);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)

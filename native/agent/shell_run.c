@@ -10,7 +10,7 @@
 
 #include "shell.h"
 
-enum { STRIKES = 100 };
+enum { STRIKES = 100, AGAINS = 8 };
 
 struct run {
     struct channel channel; /* first */
@@ -18,11 +18,11 @@ struct run {
     struct capture capture;
     uint8_t ending;
     uint32_t code;
-    bool over;
+    bool over, interrupted, answered;
     uint64_t start_ns, run_ns;
-    struct timer deadline, strike, ask;
+    struct timer deadline, strike, ask, again;
     uint64_t ask_step_ns;
-    int strikes;
+    int strikes, agains;
 };
 
 static void interrupt(struct shell *shell) {
@@ -106,14 +106,34 @@ static void script_over(struct run *run) {
     timer_clear(&run->deadline);
     timer_clear(&run->strike);
     timer_clear(&run->ask);
+    timer_clear(&run->again);
     if (capture_end(&run->capture) || run->ending == WIRE_ENDED_CANCELLED)
         finish(run);
 }
 
+/* A child that was started, or had not yet executed its program, when a shell was interrupted does not die of it. The
+ * shell may wait for that child at once, or give up the script and wait for it in the next. So it is interrupted again,
+ * and the script is over when it is gone. */
+static void interrupt_again(struct timer *timer) {
+    struct run *run = timer->owner;
+    bool left = tree_interrupt(run->shell->process.mark, run->shell->process.pid);
+    if (run->answered && (!left || run->agains == AGAINS))
+        script_over(run);
+    else if (run->agains < AGAINS)
+        timer_set(timer, now_ns() + (MILLISECOND_NS << run->agains++));
+}
+
 void run_status(struct run *run, uint32_t code) {
-    if (run->over)
+    if (run->over || run->answered)
         return;
     run->code = code;
+    run->answered = true;
+    if (run->ending == WIRE_ENDED_EXIT && run->interrupted) {
+        interrupt_again(&run->again);
+        return;
+    }
+    if (run->ending != WIRE_ENDED_EXIT) /* for the same reason */
+        tree_kill(run->shell->process.mark, run->shell->process.pid, run->shell->process.pid);
     script_over(run);
 }
 
@@ -153,12 +173,16 @@ void run_signal(struct shell *shell, const uint8_t *data, size_t size) {
     uint32_t number = take_u32(&reader);
     if (!reader_done(&reader))
         protocol_error("signal");
-    if (shell->ended || !shell->run || shell->run->over)
+    if (shell->ended || !shell->run || shell->run->over || shell->run->answered)
         return;
-    if (number == SIGINT)
+    if (number == SIGINT) {
         interrupt(shell);
-    else if (number > 0 && number < _NSIG)
+        shell->run->interrupted = true;
+        shell->run->agains = 0;
+        timer_set(&shell->run->again, now_ns() + MILLISECOND_NS);
+    } else if (number > 0 && number < _NSIG) {
         kill(-shell->process.pid, (int)number);
+    }
 }
 
 static void run_frame(struct channel *channel, uint8_t type, uint8_t flags, const uint8_t *data, size_t size) {
@@ -188,6 +212,7 @@ static void run_close(struct channel *channel) {
     timer_clear(&run->deadline);
     timer_clear(&run->strike);
     timer_clear(&run->ask);
+    timer_clear(&run->again);
     detach(&run->capture.out, &shell->out_fd);
     detach(&run->capture.err, &shell->err_fd);
     capture_close(&run->capture, false);
@@ -228,6 +253,7 @@ static void start(struct shell *shell, struct run *run, uint32_t id, uint32_t op
     run->deadline = (struct timer){.fire = deadline_fired, .owner = run};
     run->strike = (struct timer){.fire = strike, .owner = run};
     run->ask = (struct timer){.fire = ask_again, .owner = run};
+    run->again = (struct timer){.fire = interrupt_again, .owner = run};
     run->ask_step_ns = 4 * MILLISECOND_NS;
     run->capture.over = output_over;
     run->capture.drained = output_drained;

@@ -223,6 +223,34 @@ void tree_kill(uint64_t mark, pid_t leader, pid_t spare) {
     free(scan.members);
 }
 
+enum { INTERRUPT_IGNORED, INTERRUPT_CAUGHT, INTERRUPT_DEADLY };
+
+static int interrupt_means(pid_t pid) {
+    char path[40], text[4096];
+    unsigned long long ignored, caught, bit = 1ull << (SIGINT - 1);
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    const char *line = read_small(path, text, sizeof text) > 0 ? strstr(text, "\nSigIgn:") : NULL;
+    if (!line || sscanf(line, "\nSigIgn: %llx\nSigCgt: %llx", &ignored, &caught) != 2 || ignored & bit)
+        return INTERRUPT_IGNORED;
+    return caught & bit ? INTERRUPT_CAUGHT : INTERRUPT_DEADLY;
+}
+
+bool tree_interrupt(uint64_t mark, pid_t leader) {
+    struct scan scan = {0};
+    bool left = false;
+    look(&scan, mark, leader);
+    for (size_t i = 0; i < scan.count; i++) {
+        pid_t pid = scan.members[i].pid;
+        bool mine = is_target(&scan.members[i], mark, leader) && getpgid(pid) == leader;
+        int means = mine ? interrupt_means(pid) : INTERRUPT_IGNORED;
+        if (means == INTERRUPT_DEADLY)
+            kill(pid, SIGINT);
+        left = left || means != INTERRUPT_IGNORED;
+    }
+    free(scan.members);
+    return left;
+}
+
 bool tree_alive(uint64_t mark, pid_t leader, pid_t spare) {
     struct scan scan = {0};
     bool alive = false;

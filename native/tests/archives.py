@@ -58,6 +58,18 @@ def random_tree(root: Path, seed: int, names: str = "full") -> None:
             os.utime(path, ns=(0, moment), follow_symlinks=False)
 
 
+def deep_tree(root: Path, depth: int) -> None:
+    """A chain of directories, made by descriptor: its path is longer than any system call takes."""
+    at = os.open(root, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(os.open("bottom", os.O_CREAT | os.O_WRONLY, dir_fd=at))
+    os.close(at)
+
+
 def seen(root: Path, *, times: bool = True) -> dict[bytes, tuple[object, ...]]:
     """What a tree is: kind, mode, content, time of everything in it."""
     found: dict[bytes, tuple[object, ...]] = {}

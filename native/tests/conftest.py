@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -65,6 +66,13 @@ def start(inherits_orphans: None) -> Iterator[Callable[..., Peer]]:
 @pytest.fixture
 def peer(program: Path, start: Callable[..., Peer]) -> Peer:
     return start(program)
+
+
+@pytest.fixture
+def quick_path() -> Iterator[Path]:
+    """A directory in memory, where there is one: for trees of many files or levels."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as path:
+        yield Path(path)
 
 
 @pytest.fixture

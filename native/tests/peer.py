@@ -47,6 +47,7 @@ class Peer:
     waiting: list[Frame] = field(default_factory=list)
     """Received, and not asked for yet."""
     numbers: count[int] = field(default_factory=lambda: count(1))
+    hello: Frame = field(init=False)
 
     @classmethod
     def start(cls, program: Path, *, through: tuple[str, ...] = ()) -> Peer:
@@ -118,7 +119,15 @@ class Peer:
             self.waiting.append(self._next())
         return self.kept(channel)
 
-    # ---- ends ----
+    # ---- answers ----
+
+    def opened(self, channel: int) -> bytes:
+        """The payload of the OPENED that answers a request; raises `Refused` on ERROR."""
+        frame = self.receive(channel)
+        if frame.type == Type.ERROR:
+            raise Refused(frame.payload)
+        assert frame.type == Type.OPENED
+        return frame.payload
 
     def frames(self, channel: int) -> list[Frame]:
         """All frames of a channel up to its last; raises `Refused` on ERROR."""
@@ -162,10 +171,7 @@ class Peer:
 
     def shell(self, *, cwd: bytes = b"", user: bytes = b"", env: list[bytes] | None = None) -> int:
         channel = self.ask(Type.SHELL, pack_bytes(cwd) + pack_bytes(user) + pack_list(env or []))
-        opened = self.receive(channel)
-        if opened.type == Type.ERROR:
-            raise Refused(opened.payload)
-        assert opened.type == Type.OPENED
+        self.opened(channel)
         return channel
 
     def begin_in(self, shell: int, script: bytes, **fields: object) -> int:

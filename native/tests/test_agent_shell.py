@@ -10,31 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from peer import (
-    CANCEL,
-    END,
-    ENDED_CANCELLED,
-    ENDED_EXIT,
-    ENDED_OUTPUT_LIMIT,
-    ENDED_TIMEOUT,
-    ERROR,
-    MERGE,
-    OUTPUT_FATAL,
-    SIGNAL,
-    STDIN_OPEN,
-    STREAM,
-    TERMINAL,
-    WINDOW,
-    Peer,
-    is_alive,
-    wait_gone,
-)
+from frames import Ending, Option, Type
+from peer import Peer, is_alive, refusal, wait_gone
 
 MS = 1_000_000
 
 
 def interrupt(peer: Peer, channel: int) -> None:
-    peer.send(channel, SIGNAL, struct.pack("<I", signal.SIGINT))
+    peer.send(channel, Type.SIGNAL, struct.pack("<I", signal.SIGINT))
 
 
 def test_directory_environment_and_functions_survive_between_runs(peer: Peer) -> None:
@@ -51,16 +34,16 @@ def test_a_shell_starts_where_and_as_asked(peer: Peer) -> None:
 def test_exit_codes_and_both_outputs_are_told(peer: Peer) -> None:
     shell = peer.shell()
     ended = peer.run_in(shell, b"echo out; echo err >&2; (exit 42)")
-    assert (ended.ending, ended.code, ended.stdout, ended.stderr) == (ENDED_EXIT, 42, b"out\n", b"err\n")
-    assert peer.run_in(shell, b"echo 1; echo 2 >&2", options=MERGE).stdout == b"1\n2\n"
+    assert (ended.ending, ended.code, ended.stdout, ended.stderr) == (Ending.EXIT, 42, b"out\n", b"err\n")
+    assert peer.run_in(shell, b"echo 1; echo 2 >&2", options=Option.MERGE).stdout == b"1\n2\n"
 
 
 def test_exit_ends_the_run_and_then_the_shell(peer: Peer) -> None:
     shell = peer.shell()
     ended = peer.run_in(shell, b"echo bye; exit 5")
     assert (ended.code, ended.stdout, ended.stderr, ended.shell_ended) == (5, b"bye\n", b"", True)
-    assert peer.finish(shell).kind == END
-    assert peer.run_in(shell, b"true").errno == errno.ENOENT
+    assert peer.result(shell) == (b"", b"")
+    assert refusal(peer.run_in, shell, b"true").errno == errno.ENOENT
 
 
 @pytest.mark.parametrize("script", [b"set -e; false; echo no", b"exec sh -c 'exit 1'"])
@@ -68,7 +51,7 @@ def test_a_script_that_ends_its_shell_is_told(peer: Peer, script: bytes) -> None
     shell = peer.shell()
     ended = peer.run_in(shell, script)
     assert (ended.code, ended.shell_ended) == (1, True)
-    assert peer.finish(shell).kind == END
+    assert peer.result(shell) == (b"", b"")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +61,7 @@ def test_a_syntax_error_leaves_the_shell_alive(peer: Peer, script: bytes) -> Non
     shell = peer.shell()
     peer.run_in(shell, b"x=kept")
     ended = peer.run_in(shell, script)
-    assert (ended.kind, ended.shell_ended, ended.stderr != b"") == (ended.kind, False, True)
+    assert (ended.shell_ended, ended.stderr != b"") == (False, True)
     assert peer.run_in(shell, b"echo $x").stdout == b"kept\n"
 
 
@@ -127,7 +110,7 @@ def test_settings_a_script_makes_do_not_break_the_conversation(peer: Peer, scrip
 
 def test_an_interrupt_ends_a_stuck_child_and_not_the_shell(peer: Peer) -> None:
     shell = peer.shell()
-    run = peer.begin_in(shell, b"x=kept; sh -c 'echo on; exec sleep 1000'; echo not reached", options=STREAM)
+    run = peer.begin_in(shell, b"x=kept; sh -c 'echo on; exec sleep 1000'; echo not reached", options=Option.STREAM)
     peer.wait_output(run, b"on")
     interrupt(peer, run)
     ended = peer.finish(run)
@@ -137,12 +120,36 @@ def test_an_interrupt_ends_a_stuck_child_and_not_the_shell(peer: Peer) -> None:
 
 def test_an_interrupt_ends_a_busy_loop_of_the_shell_itself(peer: Peer) -> None:
     shell = peer.shell()
-    run = peer.begin_in(shell, b"echo on; while :; do :; done", options=STREAM)
+    run = peer.begin_in(shell, b"echo on; while :; do :; done", options=Option.STREAM)
     peer.wait_output(run, b"on")
     interrupt(peer, shell)
     ended = peer.finish(run)
     assert (ended.code, ended.shell_ended) == (130, False)
     assert peer.run_in(shell, b"echo alive").stdout == b"alive\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"), [(Type.SIGNAL, struct.pack("<I", signal.SIGINT)), (Type.CANCEL, b"")], ids=["signal", "cancel"]
+)
+def test_a_child_that_starts_while_its_shell_is_interrupted_holds_up_nothing(
+    peer: Peer, kind: int, payload: bytes
+) -> None:
+    shell = peer.shell()
+    for _ in range(30):
+        run = peer.begin_in(shell, b"echo on; sleep 1000", options=Option.STREAM)
+        peer.wait_output(run, b"on")
+        peer.send(run, kind, payload)
+        assert peer.finish(run).code in (130, 137)
+        assert peer.run_in(shell, b"echo alive").stdout == b"alive\n"
+
+
+def test_jobs_in_the_background_survive_an_interrupt(peer: Peer) -> None:
+    shell = peer.shell()
+    run = peer.begin_in(shell, b"sh -c 'echo $$; exec sleep 1000' & sleep 1000", options=Option.STREAM)
+    job = int(peer.wait_output(run, b"\n"))
+    interrupt(peer, run)
+    assert peer.finish(run).code == 130
+    assert is_alive(job)
 
 
 @pytest.mark.parametrize(
@@ -158,36 +165,36 @@ def test_an_interrupt_ends_a_busy_loop_of_the_shell_itself(peer: Peer) -> None:
 def test_at_its_deadline_a_script_ends_and_the_shell_lives(peer: Peer, script: bytes) -> None:
     shell = peer.shell()
     ended = peer.run_in(shell, b"echo $$;" + script, deadline_ns=60 * MS)
-    assert (ended.ending, ended.shell_ended) == (ENDED_TIMEOUT, False)
+    assert (ended.ending, ended.shell_ended) == (Ending.TIMEOUT, False)
     assert peer.run_in(shell, b"echo $$").stdout == ended.stdout.splitlines()[0] + b"\n"
 
 
 def test_a_shell_that_will_not_stop_is_killed_at_the_deadline(peer: Peer) -> None:
     shell = peer.shell()
     ended = peer.run_in(shell, b"trap '' INT; sleep 1000 & echo $!; while :; do :; done", deadline_ns=60 * MS)
-    assert (ended.ending, ended.shell_ended) == (ENDED_TIMEOUT, True)
+    assert (ended.ending, ended.shell_ended) == (Ending.TIMEOUT, True)
     assert not is_alive(int(ended.stdout))
-    assert peer.finish(shell).kind == END
+    assert peer.result(shell) == (b"", b"")
 
 
 def test_cancelling_a_run_keeps_the_shell(peer: Peer) -> None:
     shell = peer.shell()
-    run = peer.begin_in(shell, b"echo on; sleep 1000", options=STREAM)
+    run = peer.begin_in(shell, b"echo on; sleep 1000", options=Option.STREAM)
     peer.wait_output(run, b"on")
-    peer.send(run, CANCEL)
+    peer.send(run, Type.CANCEL)
     ended = peer.finish(run)
-    assert (ended.ending, ended.shell_ended) == (ENDED_CANCELLED, False)
+    assert (ended.ending, ended.shell_ended) == (Ending.CANCELLED, False)
     assert peer.run_in(shell, b"echo alive").stdout == b"alive\n"
 
 
 def test_cancelling_a_shell_ends_its_run_and_all_its_processes(peer: Peer) -> None:
     shell = peer.shell()
-    run = peer.begin_in(shell, b"setsid sleep 1000 & echo $!; sleep 1000", options=STREAM)
+    run = peer.begin_in(shell, b"setsid sleep 1000 & echo $!; sleep 1000", options=Option.STREAM)
     child = int(peer.wait_output(run, b"\n"))
-    peer.send(shell, CANCEL)
+    peer.send(shell, Type.CANCEL)
     ended = peer.finish(run)
-    assert (ended.ending, ended.shell_ended) == (ENDED_CANCELLED, True)
-    assert peer.finish(shell).kind == END
+    assert (ended.ending, ended.shell_ended) == (Ending.CANCELLED, True)
+    assert peer.result(shell) == (b"", b"")
     wait_gone(child)
 
 
@@ -196,18 +203,18 @@ def test_jobs_of_a_shell_live_on_between_runs_and_die_with_it(peer: Peer) -> Non
     job = int(peer.run_in(shell, b"sleep 1000 & echo $!").stdout)
     assert peer.run([b"true"]).code == 0
     assert peer.run_in(shell, b"kill -0 %d" % job).code == 0
-    peer.send(shell, CANCEL)
-    assert peer.finish(shell).kind == END
+    peer.send(shell, Type.CANCEL)
+    assert peer.result(shell) == (b"", b"")
     wait_gone(job)
 
 
 def test_a_second_run_in_a_busy_shell_is_refused(peer: Peer) -> None:
     shell = peer.shell()
-    run = peer.begin_in(shell, b"echo on; sleep 1000", options=STREAM)
+    run = peer.begin_in(shell, b"echo on; sleep 1000", options=Option.STREAM)
     peer.wait_output(run, b"on")
-    assert peer.run_in(shell, b"true").errno == errno.EBUSY
-    peer.send(run, CANCEL)
-    assert peer.finish(run).ending == ENDED_CANCELLED
+    assert refusal(peer.run_in, shell, b"true").errno == errno.EBUSY
+    peer.send(run, Type.CANCEL)
+    assert peer.finish(run).ending == Ending.CANCELLED
 
 
 def test_shells_do_not_disturb_each_other(peer: Peer) -> None:
@@ -228,8 +235,8 @@ def test_output_of_a_run_is_capped(peer: Peer) -> None:
     shell = peer.shell()
     ended = peer.run_in(shell, b"seq 0 99999", limit=1000)
     assert (len(ended.stdout), ended.truncated, ended.stdout[-6:]) == (1000, True, b"99999\n")
-    ended = peer.run_in(shell, b"yes", limit=1000, options=OUTPUT_FATAL)
-    assert (ended.ending, len(ended.stdout), ended.shell_ended) == (ENDED_OUTPUT_LIMIT, 1000, False)
+    ended = peer.run_in(shell, b"yes", limit=1000, options=Option.OUTPUT_FATAL)
+    assert (ended.ending, len(ended.stdout), ended.shell_ended) == (Ending.OUTPUT_LIMIT, 1000, False)
     assert peer.run_in(shell, b"echo alive").stdout.endswith(b"alive\n")
 
 
@@ -238,7 +245,7 @@ def test_a_run_without_credit_waits(peer: Peer) -> None:
     run = peer.begin_in(shell, b"echo hello", window=2)
     peer.wait_output(run, b"he")
     peer.ping()
-    peer.send(run, WINDOW, struct.pack("<Q", 100))
+    peer.grant(run, 100)
     assert peer.finish(run).stdout == b"hello\n"
 
 
@@ -249,25 +256,24 @@ def test_a_script_of_any_size_is_run(peer: Peer, size: int) -> None:
     assert peer.run_in(shell, b"echo short").stdout == b"short\n"
 
 
-@pytest.mark.parametrize("options", [TERMINAL, STDIN_OPEN])
+@pytest.mark.parametrize("options", [Option.TERMINAL, Option.STDIN_OPEN])
 def test_what_a_shell_cannot_do_is_refused(peer: Peer, options: int) -> None:
     shell = peer.shell()
-    ended = peer.run_in(shell, b"true", options=options)
-    assert (ended.kind, ended.errno, ended.what) == (ERROR, errno.EINVAL, b"options")
-    assert peer.run_in(shell, b"a\0b").what == b"script"
+    refused = refusal(peer.run_in, shell, b"true", options=options)
+    assert (refused.errno, refused.what) == (errno.EINVAL, "options")
+    assert refusal(peer.run_in, shell, b"a\0b").what == "script"
 
 
 def test_a_run_in_a_channel_that_is_no_shell_is_refused(peer: Peer) -> None:
-    assert peer.run_in(77, b"true").errno == errno.ENOENT
+    assert refusal(peer.run_in, 77, b"true").errno == errno.ENOENT
     command = peer.begin([b"sleep", b"1000"])
-    assert peer.run_in(command, b"true").errno == errno.ENOENT
+    assert refusal(peer.run_in, command, b"true").errno == errno.ENOENT
 
 
 @pytest.mark.parametrize("fields", [{"cwd": b"/no/such"}, {"user": b"no-such-user"}])
 def test_a_shell_that_cannot_start_is_an_error(peer: Peer, fields: dict[str, bytes]) -> None:
-    ended = peer.finish(peer.shell(**fields))  # type: ignore[arg-type]
-    (field, value), *_ = fields.items()
-    assert (ended.kind, ended.what, ended.detail) == (ERROR, field.encode(), value)
+    refused = refusal(peer.shell, **fields)
+    assert {refused.what: refused.detail} == fields
 
 
 def test_without_bash_sh_takes_its_place(program: Path, start: Callable[..., Peer]) -> None:
@@ -282,6 +288,6 @@ def test_without_bash_sh_takes_its_place(program: Path, start: Callable[..., Pee
     assert peer.run_in(shell, b"if ) then").shell_ended is False
     for script in (b"while :; do :; done", b"sleep 1000"):
         ended = peer.run_in(shell, script, deadline_ns=60 * MS)
-        assert (ended.ending, ended.shell_ended) == (ENDED_TIMEOUT, False)
+        assert (ended.ending, ended.shell_ended) == (Ending.TIMEOUT, False)
     assert peer.run_in(shell, b"echo $x; (exit 4)").code == 4
     assert peer.run_in(shell, b"exit 6").shell_ended

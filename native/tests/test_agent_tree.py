@@ -6,78 +6,63 @@ import errno
 import os
 import stat
 import struct
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from frames import BUILDS, Agent, Type, binary_of, deep_tree, entries_in, packed, refusal
-
-
-@pytest.fixture(params=BUILDS)
-def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
-    with Agent(binary=binary_of(request.param)) as running:
-        yield running
-
-
-@pytest.fixture
-def quick_path() -> Iterator[Path]:
-    """A directory in memory, where there is one: for trees of many files."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as path:
-        yield Path(path)
-
+from archives import deep_tree
+from frames import Type, entries_in, pack_bytes
+from peer import Peer, refusal
 
 # ---- list ----
 
 
-def test_list_gives_every_entry_once(agent: Agent, tmp_path: Path) -> None:
+def test_list_gives_every_entry_once(peer: Peer, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"123")
     (tmp_path / "directory").mkdir()
     (tmp_path / "link").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "fifo")
-    kinds = {entry.name: stat.S_IFMT(entry.mode) for entry in agent.list(tmp_path)}
+    kinds = {entry.name: stat.S_IFMT(entry.mode) for entry in peer.list(tmp_path)}
     assert kinds == {b"file": stat.S_IFREG, b"directory": stat.S_IFDIR, b"link": stat.S_IFLNK, b"fifo": stat.S_IFIFO}
 
 
-def test_an_empty_directory_needs_no_credit(agent: Agent, tmp_path: Path) -> None:
-    channel = agent.ask(Type.LIST, struct.pack("<Q", 0) + packed(tmp_path))
-    assert agent.result(channel) == (b"", b"")
+def test_an_empty_directory_needs_no_credit(peer: Peer, tmp_path: Path) -> None:
+    channel = peer.ask(Type.LIST, struct.pack("<Q", 0) + pack_bytes(tmp_path))
+    assert peer.result(channel) == (b"", b"")
 
 
-def test_list_of_a_file_is_an_error(agent: Agent, tmp_path: Path) -> None:
+def test_list_of_a_file_is_an_error(peer: Peer, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    assert refusal(agent.list, tmp_path / "file").errno == errno.ENOTDIR
+    assert refusal(peer.list, tmp_path / "file").errno == errno.ENOTDIR
 
 
-def test_a_large_listing_comes_in_whole_entries_as_credit_allows(agent: Agent, quick_path: Path) -> None:
+def test_a_large_listing_comes_in_whole_entries_as_credit_allows(peer: Peer, quick_path: Path) -> None:
     names = {f"{i:05}-{'n' * (i % 200)}".encode() for i in range(5000)}
     for name in names:
         os.close(os.open(os.fsencode(quick_path) + b"/" + name, os.O_CREAT | os.O_WRONLY))
-    channel = agent.ask(Type.LIST, struct.pack("<Q", 1000) + packed(quick_path))
+    channel = peer.ask(Type.LIST, struct.pack("<Q", 1000) + pack_bytes(quick_path))
     found = []
-    while (frame := agent.receive(channel)).type == Type.DATA:
+    while (frame := peer.receive(channel)).type == Type.DATA:
         assert len(frame.payload) <= 1000
         found += [entry.name for entry in entries_in(frame.payload)]
-        agent.send(channel, Type.WINDOW, struct.pack("<Q", len(frame.payload)))
+        peer.grant(channel, len(frame.payload))
     assert frame.type == Type.END
     assert len(found) == len(names)
     assert set(found) == names
 
 
-def test_a_listing_can_be_cancelled_and_the_channel_used_again(agent: Agent, tmp_path: Path) -> None:
+def test_a_listing_can_be_cancelled_and_the_channel_used_again(peer: Peer, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    channel = agent.ask(Type.LIST, struct.pack("<Q", 0) + packed(tmp_path))
-    agent.send(channel, Type.CANCEL)
-    assert refusal(agent.result, channel).errno == errno.ECANCELED
-    agent.send(channel, Type.PING, b"again")
-    assert agent.result(channel)[1] == b"again"
+    channel = peer.ask(Type.LIST, struct.pack("<Q", 0) + pack_bytes(tmp_path))
+    peer.send(channel, Type.CANCEL)
+    assert refusal(peer.result, channel).errno == errno.ECANCELED
+    peer.send(channel, Type.PING, b"again")
+    assert peer.result(channel)[1] == b"again"
 
 
 # ---- remove ----
 
 
-def test_remove_takes_files_links_and_empty_directories(agent: Agent, tmp_path: Path) -> None:
+def test_remove_takes_files_links_and_empty_directories(peer: Peer, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_bytes(b"")
@@ -86,29 +71,29 @@ def test_remove_takes_files_links_and_empty_directories(agent: Agent, tmp_path: 
     (inside / "link").symlink_to(outside)
     (inside / "file").write_bytes(b"")
     (inside / "empty").mkdir()
-    agent.remove(f"{inside}/link/", recursive=True)
-    agent.remove(inside / "file")
-    agent.remove(inside / "empty")
+    peer.remove(f"{inside}/link/", recursive=True)
+    peer.remove(inside / "file")
+    peer.remove(inside / "empty")
     assert list(inside.iterdir()) == []
     assert (outside / "kept").exists()
 
 
-def test_remove_of_a_full_directory_needs_recursive(agent: Agent, tmp_path: Path) -> None:
+def test_remove_of_a_full_directory_needs_recursive(peer: Peer, tmp_path: Path) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
-    assert refusal(agent.remove, tmp_path / "a").errno == errno.ENOTEMPTY
-    agent.remove(tmp_path / "a", recursive=True)
+    assert refusal(peer.remove, tmp_path / "a").errno == errno.ENOTEMPTY
+    peer.remove(tmp_path / "a", recursive=True)
     assert not (tmp_path / "a").exists()
-    assert refusal(agent.remove, tmp_path / "a", recursive=True).errno == errno.ENOENT
+    assert refusal(peer.remove, tmp_path / "a", recursive=True).errno == errno.ENOENT
 
 
 @pytest.mark.parametrize("path", ["/", "//", "{}/.", "{}/a/..", "/.."])
-def test_remove_refuses_the_root_and_dots(agent: Agent, tmp_path: Path, path: str) -> None:
+def test_remove_refuses_the_root_and_dots(peer: Peer, tmp_path: Path, path: str) -> None:
     (tmp_path / "a").mkdir()
-    assert refusal(agent.remove, path.format(tmp_path), recursive=True).errno == errno.EBUSY
+    assert refusal(peer.remove, path.format(tmp_path), recursive=True).errno == errno.EBUSY
     assert (tmp_path / "a").exists()
 
 
-def test_a_tree_is_removed_without_following_its_links(agent: Agent, tmp_path: Path) -> None:
+def test_a_tree_is_removed_without_following_its_links(peer: Peer, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_bytes(b"")
@@ -118,22 +103,22 @@ def test_a_tree_is_removed_without_following_its_links(agent: Agent, tmp_path: P
         (tree / f"{i}/sub/link").symlink_to(outside)
         (tree / f"{i}/sub/file").write_bytes(b"x")
         os.mkfifo(tree / f"{i}/fifo")
-    agent.remove(tree, recursive=True)
+    peer.remove(tree, recursive=True)
     assert not tree.exists()
     assert (outside / "kept").exists()
 
 
-def test_a_tree_of_a_hundred_thousand_levels_is_removed(agent: Agent, quick_path: Path) -> None:
+def test_a_tree_of_a_hundred_thousand_levels_is_removed(peer: Peer, quick_path: Path) -> None:
     (quick_path / "tree").mkdir()
     deep_tree(quick_path / "tree", 100_000)
-    agent.remove(quick_path / "tree", recursive=True)
+    peer.remove(quick_path / "tree", recursive=True)
     assert list(quick_path.iterdir()) == []
 
 
-def test_a_wide_tree_is_removed(agent: Agent, quick_path: Path) -> None:
+def test_a_wide_tree_is_removed(peer: Peer, quick_path: Path) -> None:
     for i in range(3):
         (quick_path / f"tree/{i}").mkdir(parents=True)
         for j in range(5000):
             os.close(os.open(quick_path / f"tree/{i}/{j}", os.O_CREAT | os.O_WRONLY))
-    agent.remove(quick_path / "tree", recursive=True)
+    peer.remove(quick_path / "tree", recursive=True)
     assert list(quick_path.iterdir()) == []

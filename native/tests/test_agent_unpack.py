@@ -12,30 +12,16 @@ import stat
 import struct
 import sys
 import tarfile
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from archives import archive_of, member, random_tree, seen
-from frames import BUILDS, END_FLAG, Agent, Refused, Type, binary_of, packed, refusal
+from frames import END_FLAG, Refused, Type, pack_bytes
+from peer import Peer, refusal
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: run as root")
 FORMATS = {"pax": tarfile.PAX_FORMAT, "gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT}
-
-
-@pytest.fixture(params=BUILDS)
-def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
-    with Agent(binary=binary_of(request.param)) as running:
-        yield running
-
-
-@pytest.fixture
-def quick_path() -> Iterator[Path]:
-    """A directory in memory, where there is one: for deep trees."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as path:
-        yield Path(path)
 
 
 # ---- in ----
@@ -43,14 +29,14 @@ def quick_path() -> Iterator[Path]:
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("seed", range(3))
-def test_a_tree_goes_in_as_tarfile_wrote_it(agent: Agent, tmp_path: Path, form: str, seed: int) -> None:
+def test_a_tree_goes_in_as_tarfile_wrote_it(peer: Peer, tmp_path: Path, form: str, seed: int) -> None:
     (tmp_path / "tree").mkdir()
     random_tree(tmp_path / "tree", seed, "full" if form == "pax" else "short")
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=FORMATS[form], errors="surrogateescape") as tar:
         tar.add(tmp_path / "tree", arcname=".")
         count = len(tar.getmembers())
-    assert agent.tar_in(tmp_path / "copy", buffer.getvalue()) == count
+    assert peer.tar_in(tmp_path / "copy", buffer.getvalue()) == count
     expected, got = seen(tmp_path / "tree"), seen(tmp_path / "copy")
     assert got.keys() == expected.keys()
     for name, wanted in expected.items():
@@ -62,81 +48,81 @@ def test_a_tree_goes_in_as_tarfile_wrote_it(agent: Agent, tmp_path: Path, form: 
 
 
 @pytest.mark.parametrize("piece", [1, 13, 511, 512, 1024, 65536])
-def test_pieces_of_any_size_unpack_the_same(agent: Agent, tmp_path: Path, piece: int) -> None:
+def test_pieces_of_any_size_unpack_the_same(peer: Peer, tmp_path: Path, piece: int) -> None:
     members = [
         member("directory", kind=tarfile.DIRTYPE, mode=0o755),
         member("directory/" + "n" * 150, data=os.urandom(1500), pax_headers={"mtime": "1000.25"}),
         member("é", data=b"x" * 512),
         member("empty"),
     ]
-    agent.tar_in(tmp_path / "copy", archive_of(*members), piece)
+    peer.tar_in(tmp_path / "copy", archive_of(*members), piece)
     assert len(seen(tmp_path / "copy")) == 4
     assert (tmp_path / "copy/directory" / ("n" * 150)).stat().st_mtime_ns == 1_000_250_000_000
 
 
-def test_random_pieces_unpack_the_same(agent: Agent, tmp_path: Path) -> None:
+def test_random_pieces_unpack_the_same(peer: Peer, tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     random_tree(tmp_path / "tree", 7)
-    archive = agent.tar_out(tmp_path / "tree")
+    archive = peer.tar_out(tmp_path / "tree")
     chance = random.Random(7)
-    channel = agent.ask(Type.TAR_IN, struct.pack("<I", 0) + packed(tmp_path / "copy"))
+    channel = peer.ask(Type.TAR_IN, struct.pack("<I", 0) + pack_bytes(tmp_path / "copy"))
     at = 0
     while at < len(archive):
         size = chance.randrange(0, 2048)
-        agent.send(channel, Type.DATA, archive[at : at + size])
+        peer.send(channel, Type.DATA, archive[at : at + size])
         at += size
-    agent.send(channel, Type.DATA, b"", END_FLAG)
-    agent.result(channel)
+    peer.send(channel, Type.DATA, b"", END_FLAG)
+    peer.result(channel)
     assert seen(tmp_path / "copy") == seen(tmp_path / "tree")
 
 
-def test_gnu_long_names_and_links_go_in(agent: Agent, tmp_path: Path) -> None:
+def test_gnu_long_names_and_links_go_in(peer: Peer, tmp_path: Path) -> None:
     name, target = "d/" + "n" * 240, "t" * 300
     archive = archive_of(
         member(name, data=b"x"), member("l" * 200, kind=tarfile.SYMTYPE, linkname=target), form=tarfile.GNU_FORMAT
     )
     assert b"././@LongLink" in archive
-    assert agent.tar_in(tmp_path, archive) == 2
+    assert peer.tar_in(tmp_path, archive) == 2
     assert (tmp_path / name).read_bytes() == b"x"
     assert os.readlink(tmp_path / ("l" * 200)) == target
 
 
-def test_ustar_prefixes_go_in(agent: Agent, tmp_path: Path) -> None:
+def test_ustar_prefixes_go_in(peer: Peer, tmp_path: Path) -> None:
     name = "p" * 90 + "/" + "n" * 90
-    agent.tar_in(tmp_path, archive_of(member(name, data=b"x"), form=tarfile.USTAR_FORMAT))
+    peer.tar_in(tmp_path, archive_of(member(name, data=b"x"), form=tarfile.USTAR_FORMAT))
     assert (tmp_path / name).read_bytes() == b"x"
 
 
-def test_base_256_sizes_go_in(agent: Agent, tmp_path: Path) -> None:
+def test_base_256_sizes_go_in(peer: Peer, tmp_path: Path) -> None:
     archive = bytearray(archive_of(member("file", data=b"hello"), form=tarfile.USTAR_FORMAT))
     archive[124:136] = b"\x80" + (5).to_bytes(11, "big")
     archive[148:156] = b" " * 8
     archive[148:156] = b"%06o\0 " % sum(archive[:512])
-    agent.tar_in(tmp_path, bytes(archive))
+    peer.tar_in(tmp_path, bytes(archive))
     assert (tmp_path / "file").read_bytes() == b"hello"
 
 
-def test_global_headers_and_comments_are_taken(agent: Agent, tmp_path: Path) -> None:
+def test_global_headers_and_comments_are_taken(peer: Peer, tmp_path: Path) -> None:
     buffer = io.BytesIO()
     headers = {"comment": "0123", "mtime": "77.5"}
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT, pax_headers=headers) as tar:
         tar.addfile(*[member("file")[0]])
-    agent.tar_in(tmp_path, buffer.getvalue())
+    peer.tar_in(tmp_path, buffer.getvalue())
     assert (tmp_path / "file").stat().st_mtime_ns == 77_500_000_000
 
 
-def test_hard_links_inside_go_in(agent: Agent, tmp_path: Path) -> None:
+def test_hard_links_inside_go_in(peer: Peer, tmp_path: Path) -> None:
     archive = archive_of(
         member("a/file", data=b"x"),
         member("b/link", kind=tarfile.LNKTYPE, linkname="./a/file"),
         member("a/file", kind=tarfile.LNKTYPE, linkname="a/file"),
     )
-    assert agent.tar_in(tmp_path, archive) == 3
+    assert peer.tar_in(tmp_path, archive) == 3
     assert (tmp_path / "a/file").samefile(tmp_path / "b/link")
     assert (tmp_path / "a/file").stat().st_nlink == 2
 
 
-def test_what_is_in_the_way_is_replaced_unless_it_is_a_directory(agent: Agent, tmp_path: Path) -> None:
+def test_what_is_in_the_way_is_replaced_unless_it_is_a_directory(peer: Peer, tmp_path: Path) -> None:
     target, outside = tmp_path / "target", tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_bytes(b"untouched")
@@ -152,7 +138,7 @@ def test_what_is_in_the_way_is_replaced_unless_it_is_a_directory(agent: Agent, t
         member("directory/file", data=b"inside"),
         member("fifo", kind=tarfile.SYMTYPE, linkname="file"),
     )
-    agent.tar_in(target, archive)
+    peer.tar_in(target, archive)
     assert (outside / "file").read_bytes() == b"untouched"
     assert list(outside.iterdir()) == [outside / "file"]
     assert (target / "file").read_bytes() == b"new"
@@ -160,21 +146,21 @@ def test_what_is_in_the_way_is_replaced_unless_it_is_a_directory(agent: Agent, t
     assert (target / "directory/file").read_bytes() == b"inside"
     assert (target / "kept/old").read_bytes() == b"old"
     assert stat.S_IMODE((target / "kept").stat().st_mode) == 0o700
-    assert refusal(agent.tar_in, target, archive_of(member("kept", data=b""))).errno == errno.EISDIR
+    assert refusal(peer.tar_in, target, archive_of(member("kept", data=b""))).errno == errno.EISDIR
 
 
-def test_a_target_that_was_there_keeps_its_mode_and_a_new_one_takes_the_archives(agent: Agent, tmp_path: Path) -> None:
+def test_a_target_that_was_there_keeps_its_mode_and_a_new_one_takes_the_archives(peer: Peer, tmp_path: Path) -> None:
     archive = archive_of(member(".", kind=tarfile.DIRTYPE, mode=0o750))
     (tmp_path / "old").mkdir(mode=0o777)
     (tmp_path / "old").chmod(0o1777)
-    agent.tar_in(tmp_path / "old", archive)
-    agent.tar_in(tmp_path / "a/new", archive)
+    peer.tar_in(tmp_path / "old", archive)
+    peer.tar_in(tmp_path / "a/new", archive)
     assert stat.S_IMODE((tmp_path / "old").stat().st_mode) == 0o1777
     assert stat.S_IMODE((tmp_path / "a/new").stat().st_mode) == 0o750
 
 
-def test_set_id_bits_are_dropped(agent: Agent, tmp_path: Path) -> None:
-    agent.tar_in(
+def test_set_id_bits_are_dropped(peer: Peer, tmp_path: Path) -> None:
+    peer.tar_in(
         tmp_path, archive_of(member("file", mode=0o6777, data=b"x"), member("d", kind=tarfile.DIRTYPE, mode=0o2755))
     )
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o777
@@ -182,14 +168,14 @@ def test_set_id_bits_are_dropped(agent: Agent, tmp_path: Path) -> None:
 
 
 @needs_root
-def test_owners_are_the_default_users(agent: Agent, tmp_path: Path) -> None:
-    agent.config("1234")
+def test_owners_are_the_default_users(peer: Peer, tmp_path: Path) -> None:
+    peer.config(user="1234")
     archive = archive_of(
         member("a/b/file", data=b"x", uid=0, gid=0),
         member("d", kind=tarfile.DIRTYPE, mode=0o755),
         member("link", kind=tarfile.SYMTYPE, linkname="d"),
     )
-    agent.tar_in(tmp_path / "target", archive)
+    peer.tar_in(tmp_path / "target", archive)
     names = ("target", "target/a", "target/a/b", "target/a/b/file", "target/d", "target/link")
     assert {os.lstat(tmp_path / name).st_uid for name in names} == {1234}
 
@@ -230,10 +216,10 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("which", HOSTILE)
-def test_nothing_hostile_is_unpacked(agent: Agent, tmp_path: Path, which: str) -> None:
+def test_nothing_hostile_is_unpacked(peer: Peer, tmp_path: Path, which: str) -> None:
     (tmp_path / "secret").write_bytes(b"secret")
     target = tmp_path / "target"
-    refused = refusal(agent.tar_in, target, archive_of(*HOSTILE[which]))
+    refused = refusal(peer.tar_in, target, archive_of(*HOSTILE[which]))
     assert refused.errno == errno.EPERM
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "target"]
     assert not os.path.lexists("/tmp/evil-dutyfree")
@@ -257,24 +243,26 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
-@pytest.mark.parametrize("build", BUILDS)
-def test_nothing_hostile_is_unpacked_where_openat2_is_missing(tmp_path: Path, build: str, number: int) -> None:
+def test_nothing_hostile_is_unpacked_where_openat2_is_missing(
+    program: Path, start: Callable[..., Peer], tmp_path: Path, number: int
+) -> None:
     (tmp_path / "secret").write_bytes(b"secret")
-    with Agent(binary=binary_of(build), prefix=(sys.executable, "-c", WITHOUT_OPENAT2, str(number))) as agent:
-        for i, members in enumerate(HOSTILE.values()):
-            assert refusal(agent.tar_in, tmp_path / f"target-{i}", archive_of(*members)).errno == errno.EPERM
-        random_tree(tmp_path / "target-0", 5)
-        agent.tar_in(tmp_path / "target-copy", agent.tar_out(tmp_path / "target-0"))
+    peer = start(program, through=(sys.executable, "-c", WITHOUT_OPENAT2, str(number)))
+    for i, members in enumerate(HOSTILE.values()):
+        assert refusal(peer.tar_in, tmp_path / f"target-{i}", archive_of(*members)).errno == errno.EPERM
+    random_tree(tmp_path / "target-0", 5)
+    peer.tar_in(tmp_path / "target-copy", peer.tar_out(tmp_path / "target-0"))
     assert seen(tmp_path / "target-copy") == seen(tmp_path / "target-0")
     assert {path.name.split("-")[0] for path in tmp_path.iterdir()} == {"secret", "target"}
     assert (tmp_path / "secret").stat().st_nlink == 1
 
 
 @needs_root
-@pytest.mark.parametrize("build", BUILDS)
-def test_an_ordinary_user_can_unpack_read_only_directories(quick_path: Path, build: str) -> None:
+def test_an_ordinary_user_can_unpack_read_only_directories(
+    program: Path, start: Callable[..., Peer], quick_path: Path
+) -> None:
     quick_path.chmod(0o755)
-    program = shutil.copy(binary_of(build), quick_path / "agent")
+    program = shutil.copy(program, quick_path / "agent")
     (quick_path / "home").mkdir()
     os.chown(quick_path / "home", 1234, 1234)
     archive = archive_of(
@@ -283,39 +271,39 @@ def test_an_ordinary_user_can_unpack_read_only_directories(quick_path: Path, bui
         member("d/e", kind=tarfile.DIRTYPE, mode=0o500),
         member("d/e/file", data=b"x", mode=0o444),
     )
-    with Agent(binary=program, user=1234) as agent:
-        assert agent.tar_in(quick_path / "home/target", archive) == 4
+    peer = start(program, through=("setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"))
+    assert peer.tar_in(quick_path / "home/target", archive) == 4
     modes = [stat.S_IMODE((quick_path / "home/target" / name).stat().st_mode) for name in (".", "d", "d/e", "d/e/file")]
     assert modes == [0o555, 0o555, 0o500, 0o444]
 
 
-def test_a_name_with_a_nul_is_refused(agent: Agent, tmp_path: Path) -> None:
+def test_a_name_with_a_nul_is_refused(peer: Peer, tmp_path: Path) -> None:
     archive = archive_of(member("file", pax_headers={"path": "a\0b"}))
-    assert refusal(agent.tar_in, tmp_path, archive).errno == errno.EINVAL
+    assert refusal(peer.tar_in, tmp_path, archive).errno == errno.EINVAL
 
 
-def test_a_file_as_a_parent_is_an_error(agent: Agent, tmp_path: Path) -> None:
+def test_a_file_as_a_parent_is_an_error(peer: Peer, tmp_path: Path) -> None:
     archive = archive_of(member("file", data=b"x"), member("file/below", data=b"y"))
-    assert refusal(agent.tar_in, tmp_path, archive).errno == errno.ENOTDIR
+    assert refusal(peer.tar_in, tmp_path, archive).errno == errno.ENOTDIR
 
 
-def test_one_file_named_dot_is_refused(agent: Agent, tmp_path: Path) -> None:
-    assert refusal(agent.tar_in, tmp_path / "t", archive_of(member(".", data=b"x"))).errno == errno.EISDIR
+def test_one_file_named_dot_is_refused(peer: Peer, tmp_path: Path) -> None:
+    assert refusal(peer.tar_in, tmp_path / "t", archive_of(member(".", data=b"x"))).errno == errno.EISDIR
 
 
-def test_a_bad_checksum_names_its_place(agent: Agent, tmp_path: Path) -> None:
+def test_a_bad_checksum_names_its_place(peer: Peer, tmp_path: Path) -> None:
     archive = bytearray(archive_of(member("a", data=b"x" * 512), member("b"), form=tarfile.USTAR_FORMAT))
     archive[1024] ^= 1
-    refused = refusal(agent.tar_in, tmp_path, bytes(archive))
+    refused = refusal(peer.tar_in, tmp_path, bytes(archive))
     assert (refused.errno, refused.what) == (errno.EINVAL, "tar")
     assert b"byte 1536" in refused.detail
     assert b"checksum" in refused.detail
 
 
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 600, 1023, 1024])
-def test_a_stream_cut_anywhere_is_an_error(agent: Agent, tmp_path: Path, size: int) -> None:
+def test_a_stream_cut_anywhere_is_an_error(peer: Peer, tmp_path: Path, size: int) -> None:
     archive = archive_of(member("file", data=b"x" * 512), form=tarfile.USTAR_FORMAT)
-    refused = refusal(agent.tar_in, tmp_path, archive[:size])
+    refused = refusal(peer.tar_in, tmp_path, archive[:size])
     assert refused.errno == errno.EINVAL
     assert f"byte {size} ".encode() in refused.detail
 
@@ -324,44 +312,44 @@ def test_a_stream_cut_anywhere_is_an_error(agent: Agent, tmp_path: Path, size: i
     "records",
     [b"x", b"5 a=b", b"99999 path=x\n", b"0 =\n", b"7 path\n\n", b"99999999999999999999 path=x\n", b"9 size=x\n"],
 )
-def test_malformed_pax_records_are_errors(agent: Agent, tmp_path: Path, records: bytes) -> None:
+def test_malformed_pax_records_are_errors(peer: Peer, tmp_path: Path, records: bytes) -> None:
     archive = archive_of(
         member("header", kind=tarfile.XHDTYPE, data=records), member("file"), form=tarfile.USTAR_FORMAT
     )
-    assert refusal(agent.tar_in, tmp_path, archive).errno == errno.EINVAL
+    assert refusal(peer.tar_in, tmp_path, archive).errno == errno.EINVAL
 
 
-def test_a_huge_extended_header_is_refused(agent: Agent, tmp_path: Path) -> None:
+def test_a_huge_extended_header_is_refused(peer: Peer, tmp_path: Path) -> None:
     info, _ = member("header", kind=tarfile.XHDTYPE)
     info.size = 1 << 32
-    refused = refusal(agent.tar_in, tmp_path, info.tobuf(tarfile.USTAR_FORMAT))
+    refused = refusal(peer.tar_in, tmp_path, info.tobuf(tarfile.USTAR_FORMAT))
     assert refused.errno == errno.EINVAL
 
 
-def test_sparse_and_unknown_types_are_not_guessed(agent: Agent, tmp_path: Path) -> None:
+def test_sparse_and_unknown_types_are_not_guessed(peer: Peer, tmp_path: Path) -> None:
     for kind in (tarfile.GNUTYPE_SPARSE, b"M", b"Z"):
         info, _ = member("file", kind=kind)
-        assert refusal(agent.tar_in, tmp_path, info.tobuf(tarfile.GNU_FORMAT)).errno == errno.ENOTSUP
+        assert refusal(peer.tar_in, tmp_path, info.tobuf(tarfile.GNU_FORMAT)).errno == errno.ENOTSUP
     sparse = archive_of(member("file", pax_headers={"GNU.sparse.major": "1"}))
-    assert refusal(agent.tar_in, tmp_path, sparse).errno == errno.ENOTSUP
+    assert refusal(peer.tar_in, tmp_path, sparse).errno == errno.ENOTSUP
 
 
-def test_an_upload_can_be_cancelled(agent: Agent, tmp_path: Path) -> None:
+def test_an_upload_can_be_cancelled(peer: Peer, tmp_path: Path) -> None:
     archive = archive_of(member("file", data=b"x" * 5000))
-    channel = agent.ask(Type.TAR_IN, struct.pack("<I", 0) + packed(tmp_path))
-    agent.send(channel, Type.DATA, archive[:3000])
-    agent.send(channel, Type.CANCEL)
-    assert refusal(agent.result, channel).errno == errno.ECANCELED
+    channel = peer.ask(Type.TAR_IN, struct.pack("<I", 0) + pack_bytes(tmp_path))
+    peer.send(channel, Type.DATA, archive[:3000])
+    peer.send(channel, Type.CANCEL)
+    assert refusal(peer.result, channel).errno == errno.ECANCELED
 
 
-def test_a_target_that_is_a_file_is_an_error(agent: Agent, tmp_path: Path) -> None:
+def test_a_target_that_is_a_file_is_an_error(peer: Peer, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    refused = refusal(agent.tar_in, tmp_path / "file", archive_of())
+    refused = refusal(peer.tar_in, tmp_path / "file", archive_of())
     assert (refused.errno, refused.what) == (errno.ENOTDIR, "path")
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_garbage_never_harms_the_agent(agent: Agent, tmp_path: Path, seed: int) -> None:
+def test_garbage_never_harms_the_agent(peer: Peer, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     archive = bytearray(
         archive_of(
@@ -379,10 +367,10 @@ def test_garbage_never_harms_the_agent(agent: Agent, tmp_path: Path, seed: int) 
             if chance.random() < 0.7:  # a valid checksum leads further in
                 mutated[block + 148 : block + 156] = b" " * 8
                 mutated[block + 148 : block + 156] = b"%06o\0 " % sum(mutated[block : block + 512])
-        channel = agent.ask(Type.TAR_IN, struct.pack("<I", 0) + packed(tmp_path / "inside/target"))
-        agent.upload(channel, bytes(mutated), chance.randrange(1, 3000))
+        channel = peer.ask(Type.TAR_IN, struct.pack("<I", 0) + pack_bytes(tmp_path / "inside/target"))
+        peer.upload(channel, bytes(mutated), chance.randrange(1, 3000))
         with contextlib.suppress(Refused):
-            agent.result(channel)
-    agent.ping()
+            peer.result(channel)
+    peer.ping()
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
     assert [path.name for path in (tmp_path / "inside").iterdir()] == ["target"]

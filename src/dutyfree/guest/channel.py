@@ -1,4 +1,4 @@
-"""`Channel`: one conversation's host side, and `Call`, the kind that waits for a terminal frame.
+"""`Channel`: one conversation's host side; `Call`, the kind that waits for a terminal frame; `Opening`, for another first.
 
 Channels react to frames, synchronously, inside the loop's read callback; they never wait. What a frame must not be
 is a `Violation`.
@@ -83,6 +83,22 @@ class Call(Channel):
         if self._gone is None:
             self._gone = self.over.get_loop().create_future()
         await asyncio.shield(self._gone)
+
+
+class Opening(Call):
+    """A call with a beginning of its own: OPENED or STARTED comes first, the end later."""
+
+    __slots__ = ("opened",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.opened: asyncio.Future[None] = loop.create_future()
+
+    def closed(self) -> None:
+        """Also for who waits for the beginning."""
+        if not self.opened.done():
+            self.opened.set_result(None)
+        super().closed()
 
 
 class NumberCall(Call):

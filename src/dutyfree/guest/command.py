@@ -97,8 +97,7 @@ class Run(Call):
         self._link.open(self, kind, payload)
         if later:
             self._feed = Feed(self._link, self, later)
-        if timeout_s is not None and self._link.lost is None:
-            self._link.watch(self, timeout_s)
+        self._link.watch(self, timeout_s)
 
     def outcome(self, start_ns: int) -> Outcome:
         """The result, for a call that began at `start_ns`."""

@@ -13,8 +13,7 @@ from typing import Final, Self
 from dutyfree.core.errors import Misuse
 from dutyfree.core.pending import finish
 from dutyfree.guest.argument import whole
-from dutyfree.guest.channel import Call, Channel
-from dutyfree.guest.failure import error_for
+from dutyfree.guest.channel import Call, Channel, Opening
 from dutyfree.guest.flow import Credit, Inbox
 from dutyfree.guest.link import Link
 from dutyfree.guest.reply import Violation, check_empty, parse_number
@@ -41,16 +40,15 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Reach = Callable[[], Awaitable[Streams]]
 
 
-class Relay(Call):
+class Relay(Opening):
     """One forwarded connection's channel."""
 
-    __slots__ = ("credit", "inbox", "opened")
+    __slots__ = ("credit", "inbox")
 
     def __init__(self, link: Link, *, opened: bool) -> None:
         super().__init__(link.loop)
         self.inbox = Inbox(link, self, RELAY_WINDOW)
         self.credit = Credit(link, self, INITIAL_CREDIT)
-        self.opened: asyncio.Future[None] = link.loop.create_future()
         if opened:
             self.opened.set_result(None)
 
@@ -78,20 +76,17 @@ class Relay(Call):
         """Wake everybody."""
         self.inbox.close()
         self.credit.close()
-        if not self.opened.done():
-            self.opened.set_result(None)
         super().closed()
 
 
-class Listener(Call):
+class Listener(Opening):
     """LISTEN: the port inside that accepts."""
 
-    __slots__ = ("_forward", "opened", "port")
+    __slots__ = ("_forward", "port")
 
     def __init__(self, forward: AgentForward, link: Link) -> None:
         super().__init__(link.loop)
         self._forward = forward
-        self.opened: asyncio.Future[None] = link.loop.create_future()
         self.port = 0
 
     def frame(self, kind: int, flags: int, payload: memoryview) -> None:
@@ -105,12 +100,6 @@ class Listener(Call):
     def accept(self, number: int) -> Channel:
         """Somebody inside has connected."""
         return self._forward.accepted(number)
-
-    def closed(self) -> None:
-        """Also for who waits for the opening."""
-        if not self.opened.done():
-            self.opened.set_result(None)
-        super().closed()
 
 
 class AgentForward:
@@ -159,11 +148,7 @@ class AgentForward:
         self._reach = reach
         listener = self._listener = Listener(self, self._link)
         self._link.open(listener, LISTEN, U16.pack(port))
-        await asyncio.shield(listener.opened)
-        if listener.failure is not None:
-            raise error_for(listener.failure, sandbox=self._link.sandbox)
-        if self._link.lost is not None:
-            raise await self._link.explain()
+        await self._link.opened(listener)
         self._port = listener.port
 
     def accepted(self, number: int) -> Relay:

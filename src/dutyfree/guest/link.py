@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from dutyfree.core.errors import SandboxLost, Unavailable
-from dutyfree.guest.channel import Call, Channel
+from dutyfree.guest.channel import Call, Channel, Opening
+from dutyfree.guest.failure import error_for
 from dutyfree.guest.frame import Parser
 from dutyfree.guest.reply import Violation, check_hello, parse_error, parse_number
 from dutyfree.guest.transport import Descriptors, Transport
@@ -125,9 +126,22 @@ class Link:
         if not call.ended:
             raise await self.explain()
 
-    def watch(self, channel: Channel, timeout_s: float) -> None:
-        """Hold a deadline that the agent should have held itself."""
-        channel.timer = self.loop.call_later(timeout_s + self.grace_s, self._overdue, channel)
+    async def opened(self, call: Opening) -> None:
+        """Wait for a call's beginning; raises what kept it from beginning. Cancelled: as `finished`."""
+        try:
+            await asyncio.shield(call.opened)
+        except asyncio.CancelledError:
+            self.abandon(call)
+            raise
+        if call.failure is not None:
+            raise error_for(call.failure, sandbox=self.sandbox)
+        if self.lost is not None and not call.ended:
+            raise await self.explain()
+
+    def watch(self, channel: Channel, timeout_s: float | None) -> None:
+        """Hold a deadline, if there is one, that the agent should have held itself."""
+        if timeout_s is not None and self.lost is None:
+            channel.timer = self.loop.call_later(timeout_s + self.grace_s, self._overdue, channel)
 
     def abandon(self, channel: Channel) -> None:
         """Take a request back: CANCEL, drop what still comes, and insist on an answer. Harmless if it has ended."""

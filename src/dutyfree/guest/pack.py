@@ -6,6 +6,7 @@ read is an error, one that grows is cut.
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import tarfile
@@ -66,14 +67,19 @@ def _entries(root: Path, inside: str) -> list[str]:
 def _file(path: Path, inside: str, status: os.stat_result) -> Iterator[bytes]:
     with open(path, "rb", buffering=0, opener=_open_no_link) as file:
         yield _header(inside, status, tarfile.REGTYPE, size=status.st_size)
-        left = status.st_size
-        while left:
-            piece = file.read(min(left, PIECE))
-            if not piece:
-                raise OSError(f"{path} has become shorter while it was read")
-            left -= len(piece)
-            yield piece
-    yield bytes(-status.st_size % _BLOCK)
+        yield from content(file, status.st_size)
+
+
+def content(file: io.FileIO, size: int) -> Iterator[bytes]:
+    """Exactly `size` bytes of an open file, padded to a whole block."""
+    left = size
+    while left:
+        piece = file.read(min(left, PIECE))
+        if not piece:
+            raise OSError(f"{os.fsdecode(file.name)} has become shorter while it was read")
+        left -= len(piece)
+        yield piece
+    yield bytes(-size % _BLOCK)
 
 
 def _open_no_link(path: str, flags: int) -> int:

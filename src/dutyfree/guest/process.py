@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
@@ -22,7 +21,7 @@ from dutyfree.guest.argument import (
     user_bytes,
     whole,
 )
-from dutyfree.guest.channel import Call, unexpected
+from dutyfree.guest.channel import Opening, unexpected
 from dutyfree.guest.command import outcome_of
 from dutyfree.guest.failure import error_for
 from dutyfree.guest.flow import Credit, Feed, Inbox
@@ -63,10 +62,10 @@ DRAIN_CREDIT: Final = 4 << 20
 _NAMES: Final[dict[int, StreamName]] = {STDOUT: "stdout", STDERR: "stderr"}
 
 
-class Stream(Call):
+class Stream(Opening):
     """The channel of a command that is watched."""
 
-    __slots__ = ("drained", "exit", "feed", "input", "link", "output", "pid", "started")
+    __slots__ = ("drained", "exit", "feed", "input", "link", "output", "pid")
 
     def __init__(self, link: Link) -> None:
         super().__init__(link.loop)
@@ -75,7 +74,6 @@ class Stream(Call):
         self.pid = 0
         self.drained = False
         self.feed: Feed | None = None
-        self.started: asyncio.Future[None] = link.loop.create_future()
         self.output = Inbox(link, self, OUTPUT_WINDOW)
         self.input = Credit(link, self, INITIAL_CREDIT)
 
@@ -85,9 +83,9 @@ class Stream(Call):
             self.output.put(kind, payload)
         elif kind == WINDOW:
             (self.feed or self.input).grant(parse_number("WINDOW", payload, U64))
-        elif kind == STARTED and not self.started.done():
+        elif kind == STARTED and not self.opened.done():
             self.pid = parse_number("STARTED", payload, U32)
-            self.started.set_result(None)
+            self.opened.set_result(None)
         elif kind == EXIT:
             self.exit = parse_exit(payload)
         elif kind == ERROR:
@@ -111,8 +109,6 @@ class Stream(Call):
         """Wake readers and writers too."""
         self.output.close()
         self.input.close()
-        if not self.started.done():
-            self.started.set_result(None)
         super().closed()
 
 
@@ -238,20 +234,6 @@ async def start(
     link.open(channel, EXEC, payload + packed(first if len(first) <= FIRST_INPUT else b""))
     if len(first) > FIRST_INPUT:
         channel.feed = Feed(link, channel, first)
-    if timeout_s is not None and link.lost is None:
-        link.watch(channel, timeout_s)
-    process = AgentProcess(channel, start_ns, writable=stdin is None, terminal=terminal is not None)
-    return await _started(link, process, channel)
-
-
-async def _started(link: Link, process: AgentProcess, channel: Stream) -> AgentProcess:
-    try:
-        await asyncio.shield(channel.started)
-    except asyncio.CancelledError:
-        link.abandon(channel)
-        raise
-    if channel.failure is not None:
-        raise error_for(channel.failure, sandbox=link.sandbox)
-    if link.lost is not None and not channel.ended:
-        raise await link.explain()
-    return process
+    link.watch(channel, timeout_s)
+    await link.opened(channel)
+    return AgentProcess(channel, start_ns, writable=stdin is None, terminal=terminal is not None)

@@ -24,22 +24,17 @@ from dutyfree.guest.argument import (
     script_bytes,
     user_bytes,
 )
-from dutyfree.guest.channel import Call
+from dutyfree.guest.channel import Opening
 from dutyfree.guest.command import WINDOW_SLACK, Run
-from dutyfree.guest.failure import error_for
 from dutyfree.guest.link import Link
 from dutyfree.guest.reply import check_empty
 from dutyfree.guest.wire import MAX_PAYLOAD, OPENED, SHELL, SHELL_RUN, SIGNAL, U32, frame, packed, shell, shell_run
 
 
-class Session(Call):
+class Session(Opening):
     """The shell's own channel: open until the shell has ended."""
 
-    __slots__ = ("opened",)
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
-        self.opened: asyncio.Future[None] = loop.create_future()
+    __slots__ = ()
 
     def frame(self, kind: int, flags: int, payload: memoryview) -> None:
         """OPENED, once; then only the end."""
@@ -48,12 +43,6 @@ class Session(Call):
             self.opened.set_result(None)
         else:
             super().frame(kind, flags, payload)
-
-    def closed(self) -> None:
-        """Also for who waits for the opening."""
-        if not self.opened.done():
-            self.opened.set_result(None)
-        super().closed()
 
 
 class AgentShell:
@@ -134,13 +123,5 @@ async def open_shell(link: Link, *, cwd: str | None, env: Mapping[str, str] | No
     check_request(payload, (), variables, "env")
     session = Session(link.loop)
     link.open(session, SHELL, payload)
-    try:
-        await asyncio.shield(session.opened)
-    except asyncio.CancelledError:
-        link.abandon(session)
-        raise
-    if session.failure is not None:
-        raise error_for(session.failure, sandbox=link.sandbox)
-    if link.lost is not None:
-        raise await link.explain()
+    await link.opened(session)
     return AgentShell(link, session)

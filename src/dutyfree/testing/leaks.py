@@ -52,6 +52,7 @@ def _mounts() -> Iterator[Holding]:
 
 def _cgroups() -> Iterator[Holding]:
     root = "/sys/fs/cgroup"
+    # A walk, which passes over what goes away while it looks: other owners' sandboxes come and go all the time.
     for place, names, _ in os.walk(root):
         for name in [one for one in names if one.startswith(_MARK)]:
             if _ours(name):
@@ -61,9 +62,10 @@ def _cgroups() -> Iterator[Holding]:
 
 
 def _directories() -> Iterator[Holding]:
-    for path in Path(tempfile.gettempdir()).glob(f"{_MARK}*"):
-        if _ours(path.name):
-            yield Holding("directory", str(path))
+    place = tempfile.gettempdir()
+    for name in os.listdir(place):
+        if name.startswith(_MARK) and _ours(name):
+            yield Holding("directory", f"{place}/{name}")
 
 
 def _descriptors() -> Iterator[Holding]:

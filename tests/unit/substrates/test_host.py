@@ -2,14 +2,18 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dutyfree
 from dutyfree.substrates.host.capture import Capture
+from dutyfree.substrates.host.directory import sweep_orphans
 from dutyfree.substrates.host.tree import kill_tree, members
 
 
@@ -56,6 +60,50 @@ def test_a_sandbox_is_a_directory_that_goes_with_it():
         assert not os.path.exists(os.path.dirname(home))
 
     asyncio.run(look())
+
+
+OWNER = """
+import asyncio, dutyfree
+async def main():
+    substrate = await dutyfree.connect("host")
+    box = await substrate.create()
+    print(box.directory, flush=True)
+    input()
+asyncio.run(main())
+"""
+
+
+def test_what_a_killed_owner_left_is_swept_by_the_next_and_what_a_live_one_has_is_not():
+    async def connect() -> None:
+        async with dutyfree.connect("host"):
+            pass
+
+    def owner() -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    with owner() as live, owner() as killed:
+        kept, left = (Path(one.stdout.readline().strip()) for one in (live, killed))
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        assert left.is_dir()
+        asyncio.run(connect())
+        assert kept.is_dir()
+        assert not left.exists()
+        live.kill()
+        live.wait()
+        asyncio.run(connect())
+        assert not kept.exists()
+
+
+def test_directories_without_a_dead_owner_s_mark_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name, mark in {"other-machine": "0123456789abcdef.1.2.3", "nonsense": "x"}.items():
+        (tmp_path / f"dutyfree-host-{name}").mkdir()
+        (tmp_path / f"dutyfree-host-{name}/owner").symlink_to(mark)
+    (tmp_path / "dutyfree-host-unmarked").mkdir()
+    (tmp_path / "dutyfree-host-file").write_text("")
+    asyncio.run(sweep_orphans())
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_without_a_spec_it_gives_the_network_that_it_has():

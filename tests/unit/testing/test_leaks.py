@@ -105,6 +105,29 @@ def test_an_orphan_that_carries_our_token_is_seen(tmp_path: Path):
         os.close(pidfd)
 
 
+def test_what_comes_and_goes_while_it_looks_does_not_disturb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    groups = [Path(root) for root in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup") if os.access(root, os.W_OK)][:1]
+    end = threading.Event()
+
+    def churn() -> None:
+        while not end.is_set():
+            for place in (tmp_path, *groups):
+                (place / f"dutyfree-test-{os.getppid()}-1").mkdir()
+                (place / f"dutyfree-test-{os.getppid()}-1/below").mkdir()
+                (place / f"dutyfree-test-{os.getppid()}-1/below").rmdir()
+                (place / f"dutyfree-test-{os.getppid()}-1").rmdir()
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        found = [holdings() for _ in range(20)]
+    finally:
+        end.set()
+        thread.join()
+    assert not [one for held in found for one in held if f"-{os.getppid()}-" in one.what]
+
+
 def test_what_belongs_to_another_live_process_is_not_ours():
     other = os.getppid()
     with tempfile.TemporaryDirectory(prefix=f"dutyfree-test-{other}-") as directory:

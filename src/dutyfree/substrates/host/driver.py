@@ -7,17 +7,17 @@ import itertools
 import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
 from dutyfree.core.contract import Availability, Capabilities, Sandbox, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.core.pending import Pending
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
+from dutyfree.substrates.host.directory import make_directory, sweep_orphans
 from dutyfree.substrates.host.sandbox import HostSandbox
 from dutyfree.substrates.offer import check_offered
+from dutyfree.substrates.sweep import owner_mark
 
 CAPABILITIES = Capabilities(
     isolation="none",
@@ -49,6 +49,7 @@ class HostSubstrate(Substrate):
     def __init__(self, version: str, interpreter: bytes) -> None:
         self.version = version
         self._interpreter = interpreter
+        self._mark = owner_mark()
         self._boxes: dict[HostSandbox, list[asyncio.TimerHandle]] = {}
         self._numbers = itertools.count(1)
         self._no_input = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -61,14 +62,11 @@ class HostSubstrate(Substrate):
     async def _create(self, spec: Spec) -> Sandbox:
         start_ns = now_ns()
         self._check(spec)
-        directory = Path(tempfile.mkdtemp(prefix=f"dutyfree-host-{os.getpid()}-"))
-        (directory / "home").mkdir()
-        (directory / "tmp").mkdir()
         box = HostSandbox(
             id=f"host-{os.getpid()}-{next(self._numbers)}",
             spec=spec,
             capabilities=self.capabilities,
-            directory=directory,
+            directory=make_directory(self._mark),
             interpreter=self._interpreter,
             no_input=self._no_input,
             released=self._released,
@@ -133,12 +131,13 @@ class HostDriver:
         return Availability(available=True, reason=reason, version=version, capabilities=CAPABILITIES)
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
-        """Nothing to start."""
+        """Nothing to start; what owners that were killed left behind is removed."""
         for name in options:
             raise Misuse("is not an option; there are none", field=name, driver=self.name)
         found = self.probe()
         if not found.available:
             raise Unavailable(found.reason, driver=self.name)
+        await sweep_orphans()
         return HostSubstrate(found.version or "", (shutil.which("bash") or "sh").encode())
 
 

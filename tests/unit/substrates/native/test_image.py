@@ -41,7 +41,7 @@ def test_host_resolves_to_a_skeleton_under_the_machines_own_usr(store: Store):
     assert image.name == "host"
     assert image.layers == (store.layer(image.key),)
     assert (Path("/usr"), "/usr") in image.binds
-    assert image.env["PATH"].split(":")[-1] == "/bin"
+    assert image.env == {}  # the agent sets what every command needs
     assert not (image.layers[0] / "etc/shadow").exists()
     assert list((image.layers[0] / "root").iterdir()) == []
 

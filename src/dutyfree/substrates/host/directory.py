@@ -1,0 +1,42 @@
+"""Directories of sandboxes: made with their owner's mark, and swept when that owner has died without removing them.
+
+The mark is a link to nowhere inside the directory. In the name it would leave too little of the 107 bytes that the path of a
+unix socket below it may have. Whatever carries no mark, or that of an owner on another machine, is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from dutyfree.guest.thread import in_thread
+from dutyfree.substrates.sweep import is_orphan
+
+_PREFIX = "dutyfree-host-"
+_MARK = "owner"
+
+
+def make_directory(mark: str) -> Path:
+    """A fresh one, for this process and its user only."""
+    directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    (directory / _MARK).symlink_to(mark)
+    (directory / "home").mkdir()
+    (directory / "tmp").mkdir()
+    return directory
+
+
+async def sweep_orphans() -> None:
+    """Remove what dead owners left: in a thread, if there is any. What resists, or goes away meanwhile, is no failure."""
+    for directory in Path(tempfile.gettempdir()).iterdir():
+        if directory.name.startswith(_PREFIX) and _is_orphan(directory):
+            await in_thread(shutil.rmtree, directory, ignore_errors=True)
+
+
+def _is_orphan(directory: Path) -> bool:
+    """Only our own user's are looked at: anybody may put a directory with such a name and mark into /tmp."""
+    try:
+        return directory.lstat().st_uid == os.geteuid() and is_orphan(os.readlink(directory / _MARK))
+    except OSError:
+        return False
