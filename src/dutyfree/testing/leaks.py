@@ -62,10 +62,10 @@ def _cgroups() -> Iterator[Holding]:
 
 
 def _directories() -> Iterator[Holding]:
-    place = tempfile.gettempdir()
-    for name in os.listdir(place):
-        if name.startswith(_MARK) and _ours(name):
-            yield Holding("directory", f"{place}/{name}")
+    for place in filter(os.path.isdir, {tempfile.gettempdir(), "/dev/shm"}):  # noqa: S108 - only looked at
+        for name in os.listdir(place):
+            if name.startswith(_MARK) and _ours(name):
+                yield Holding("directory", f"{place}/{name}")
 
 
 def _descriptors() -> Iterator[Holding]:

@@ -11,27 +11,42 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from dutyfree.core.spec import Storage
 from dutyfree.guest.thread import in_thread
 from dutyfree.substrates.sweep import is_orphan
 
 _PREFIX = "dutyfree-host-"
 _MARK = "owner"
+_MEMORY = "/dev/shm"  # noqa: S108 - mkdtemp makes private directories below it
 
 
-def make_directory(mark: str) -> Path:
+def make_directory(mark: str, storage: Storage) -> Path:
     """A fresh one, for this process and its user only."""
-    directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    place = memory_place() if storage == "memory" else None
+    directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=place))
     (directory / _MARK).symlink_to(mark)
     (directory / "home").mkdir()
     (directory / "tmp").mkdir()
     return directory
 
 
+def memory_place() -> str | None:
+    """Where files are kept in memory on this machine; None: nowhere that programs can be run from.
+
+    Others keep their files in memory, so the reference must: one on a disk would flatter them.
+    """
+    try:
+        return None if os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC or not os.access(_MEMORY, os.W_OK) else _MEMORY
+    except OSError:
+        return None
+
+
 async def sweep_orphans() -> None:
     """Remove what dead owners left: in a thread, if there is any. What resists, or goes away meanwhile, is no failure."""
-    for directory in Path(tempfile.gettempdir()).iterdir():
-        if directory.name.startswith(_PREFIX) and _is_orphan(directory):
-            await in_thread(shutil.rmtree, directory, ignore_errors=True)
+    for place in {tempfile.gettempdir(), memory_place() or tempfile.gettempdir()}:
+        for directory in Path(place).iterdir():
+            if directory.name.startswith(_PREFIX) and _is_orphan(directory):
+                await in_thread(shutil.rmtree, directory, ignore_errors=True)
 
 
 def _is_orphan(directory: Path) -> bool:

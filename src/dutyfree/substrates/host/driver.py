@@ -66,7 +66,7 @@ class HostSubstrate(Substrate):
             id=f"host-{os.getpid()}-{next(self._numbers)}",
             spec=spec,
             capabilities=self.capabilities,
-            directory=make_directory(self._mark),
+            directory=make_directory(self._mark, spec.storage),
             interpreter=self._interpreter,
             no_input=self._no_input,
             released=self._released,
