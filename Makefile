@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.stamp native ## virtual environment, pinned dependencies, native programs
 
@@ -39,6 +39,12 @@ format: setup ## rewrite the sources as `check` wants them
 
 speed: setup ## the native substrate against its rivals, as ratios in one run
 	$(BIN)/python -m benchmarks.speed
+
+substrates: ## (root, Debian) install and start what this machine can have: docker, podman, runc, gVisor
+	scripts/substrates.sh start
+
+substrates-stop: ## end what `make substrates` started; packages and images stay
+	scripts/substrates.sh stop
 
 wheel: setup ## an installable wheel with the native programs inside, in dist/
 	$(BIN)/python -m build
@@ -67,4 +73,4 @@ $(PACKAGED) &: FORCE
 	@mkdir -p src/dutyfree/_native
 	@for p in $(PROGRAMS); do cmp -s native/build/$$p src/dutyfree/_native/$$p || install -m 755 native/build/$$p src/dutyfree/_native/$$p; done
 
-.PHONY: help setup native bench test check format speed wheel lock clean FORCE
+.PHONY: help setup native bench test check format speed substrates substrates-stop wheel lock clean FORCE

@@ -1,4 +1,4 @@
-"""`dutyfree image`: build, import, list and remove images of the native substrate."""
+"""`dutyfree image`: build, import, export, list and remove images of the native substrate."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dutyfree.substrates.native.image import check_name
 from dutyfree.substrates.native.image_catalogue import Row, catalogue, release, remove
 from dutyfree.substrates.native.store import Store
 
-HELP = "build, import, list and remove images of the native substrate"
+HELP = "build, import, export, list and remove images of the native substrate"
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The four verbs."""
+    """The verbs."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 
     build = verbs.add_parser("build", help="make the common benchmark rootfs")
@@ -38,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bring.add_argument("--max-size", type=_size, metavar="SIZE", help="refuse more than this unpacked, as in 20G")
     bring.add_argument("--force", action="store_true", help="take the name from the image that has it")
 
+    give = verbs.add_parser("export", help="write an image as others load it")
+    give.add_argument("name", help="bench, host, a name of yours, or the path of a rootfs")
+    give.add_argument("-o", "--output", type=Path, required=True, help="the file (or, for oci, the directory) to make")
+    give.add_argument(
+        "--format", choices=["docker", "oci", "tar"], default="docker", help="docker: for `docker load`; oci: a layout"
+    )
+
     show = verbs.add_parser("list", help="what there is")
     show.add_argument("--json", action="store_true", help="for programs")
 
@@ -49,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
     """Do what was asked; the exit code."""
     store = Store.default()
     try:
-        return {"build": _build, "import": _import, "list": _list, "remove": _remove}[args.verb](store, args)
+        return {"build": _build, "import": _import, "export": _export, "list": _list, "remove": _remove}[args.verb](
+            store, args
+        )
     finally:
         store.close()
 
@@ -88,6 +97,18 @@ def _import(store: Store, args: argparse.Namespace) -> int:
     for note in manifest.notes:
         print(f"note: {note}", file=sys.stderr)
     print(f"{args.name}: {human(manifest.size_bytes)}, key {manifest.key[:12]}")
+    return 0
+
+
+def _export(store: Store, args: argparse.Namespace) -> int:
+    from dutyfree.substrates.native.image import resolve  # noqa: PLC0415 (as in _build)
+    from dutyfree.substrates.native.image_pack import export, reference  # noqa: PLC0415
+
+    image = resolve(args.name, store)
+    target = args.output.absolute()
+    export(image, args.format, target)
+    size = sum(path.stat().st_size for path in [target, *target.rglob("*")] if path.is_file())
+    print(f"{target}: {args.format}, {human(size)}, {reference(image)}")
     return 0
 
 

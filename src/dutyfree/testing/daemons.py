@@ -1,5 +1,6 @@
 """Private engines for tests: a Docker daemon with everything of its own, started where none is up, gone afterwards.
 
+    docker_engine, bench                 fixtures; import them into a conftest
     with docker_socket() as path: …      the machine's engine if one answers, else a private one
 
 A private daemon touches neither bridges nor packet filters. It is no child of ours: what it starts and ends meanwhile is
@@ -9,20 +10,48 @@ its own affair, and not a leak of a test.
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
+
+from dutyfree.core.errors import Unavailable
 from dutyfree.substrates.docker.driver import driver as docker
 from dutyfree.substrates.engine.options import ask
+from dutyfree.substrates.native.image import resolve
+from dutyfree.substrates.native.store import Store
 
 START_S = 60.0
 _STEP_S = 0.02
+
+
+@pytest.fixture(scope="session")
+def bench() -> None:
+    """The common rootfs, or a skip that says how it is made."""
+    store = Store.default()
+    try:
+        resolve("bench", store)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    finally:
+        store.close()
+
+
+@pytest.fixture(scope="session")
+def docker_engine(bench: None) -> Iterator[str]:  # noqa: ARG001 - a fixture is asked for by its name
+    """The socket of a Docker engine, or a skip that says how to have one."""
+    try:
+        with docker_socket() as path:
+            yield path
+    except Missing as error:
+        pytest.skip(str(error))
 
 
 class Missing(Exception):
@@ -78,9 +107,8 @@ def detached(command: list[str], log: Path, env: dict[str, str] | None = None) -
     return int(out.stdout)
 
 
-def wait_for(ready: object, *, what: str, log: Path) -> None:
+def wait_for(ready: Callable[[], bool], *, what: str, log: Path) -> None:
     """Until `ready()` is true; the daemon's own last words if that takes too long."""
-    assert callable(ready)
     end_s = time.monotonic() + START_S
     while not ready():
         if time.monotonic() > end_s:
@@ -103,8 +131,6 @@ def end(pid: int) -> None:
 
 
 def _await_exit(pidfd: int) -> None:
-    import select  # noqa: PLC0415 - for this one wait
-
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     if not poller.poll(START_S * 1000):

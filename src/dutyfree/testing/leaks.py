@@ -62,7 +62,7 @@ def _cgroups() -> Iterator[Holding]:
 
 
 def _directories() -> Iterator[Holding]:
-    for place in filter(os.path.isdir, {tempfile.gettempdir(), "/dev/shm"}):  # noqa: S108 - only looked at
+    for place in filter(os.path.isdir, {tempfile.gettempdir(), "/dev/shm"}):
         for name in os.listdir(place):
             if name.startswith(_MARK) and _ours(name):
                 yield Holding("directory", f"{place}/{name}")

@@ -14,16 +14,27 @@ from pathlib import Path
 from dutyfree.guest.pack import content
 from dutyfree.substrates.native.image import Image
 
+_PIECE = 1 << 20
+
 
 def rootfs_tar(image: Image) -> Generator[bytes, None, None]:
-    """The image's root as a plain tar, in pieces. Blocks between them."""
+    """The image's root as a plain tar, in pieces of about a megabyte, none of them empty. Blocks between them."""
+    pending = bytearray()
+    for part in _parts(image):
+        pending += part
+        if len(pending) >= _PIECE:
+            yield bytes(pending)
+            pending.clear()
+    yield bytes(pending) + bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _parts(image: Image) -> Iterator[bytes]:
     seen: dict[tuple[int, int], str] = {}
     taken = {""}
     for layer in image.layers:  # uppermost first: what came already hides what is below
         yield from _tree(layer, "", seen, taken)
     for source, target in image.binds:
         yield from _tree(source, target.strip("/"), seen, taken)
-    yield bytes(2 * tarfile.BLOCKSIZE)
 
 
 def _tree(root: Path, prefix: str, seen: dict[tuple[int, int], str], taken: set[str]) -> Iterator[bytes]:

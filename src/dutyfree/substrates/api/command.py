@@ -1,0 +1,187 @@
+"""A command by one exec call: its deadline, its end, and the search for its processes when it must die.
+
+Every command carries a mark in its environment, which its children inherit; a kill is a second exec call, of a script
+that looks the mark up in /proc until nobody has it. A process that gave its environment away is not found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from dutyfree.core.contract import Command
+from dutyfree.core.errors import SandboxLost
+from dutyfree.core.outcome import Ending, Outcome
+from dutyfree.core.pending import finish
+from dutyfree.core.timeline import now_ns
+from dutyfree.guest.argument import check_request, command_items, env_items, input_bytes, optional_path, user_bytes
+from dutyfree.guest.wire import SCRIPT
+from dutyfree.substrates.api.execution import Ended, Execute, Execution, Kept, Sink
+from dutyfree.substrates.api.quote import command_text, script_text
+from dutyfree.substrates.api.refusal import ending_of
+
+MARK_VARIABLE = "DUTYFREE_COMMAND"
+KILL_ROUNDS = 8
+KILL_PATIENCE_S = 2.0
+"""How long a killed command may take to be gone before it is looked for again."""
+
+_KILLED, _NOT_FOUND = 137, 127
+"""A shell's own numbers; an exec call reports a signal in the same way."""
+
+KILL = """
+n=0
+while [ $n -lt 50 ]; do
+    n=$((n + 1)); found=
+    for f in $(grep -lF "$0" /proc/[0-9]*/environ 2>/dev/null); do
+        p=${f#/proc/}; found="$found ${p%/environ}"
+    done
+    [ -n "$found" ] || exit 0
+    kill -9 $found 2>/dev/null
+done
+exit 1
+"""
+"""Kills every process that has `$0` in its environment; its own has it among the arguments only."""
+
+COUNT_OOM = "cat /sys/fs/cgroup/memory/memory.oom_control /sys/fs/cgroup/memory.events 2>/dev/null | grep '^oom_kill '"
+
+
+class Floor:
+    """The cheapest exec call a substrate has shown: what dispatch costs at least.
+
+    An exec call does not tell when the process itself began, so a command's own time is taken to be what lies above
+    this. The first command of all is then dispatch as a whole, and jitter of the substrate counts as the command's.
+    """
+
+    def __init__(self) -> None:
+        self.ns = 1 << 62
+
+    def run_ns(self, total_ns: int) -> int:
+        """A command's own part of its total."""
+        self.ns = min(self.ns, total_ns - 1)
+        return total_ns - self.ns
+
+
+@dataclass(kw_only=True, slots=True)
+class Runner:
+    """Runs commands in one sandbox through a driver's exec call."""
+
+    execute: Execute
+    sandbox: str
+    env: Mapping[str, str]
+    """Of every command."""
+    cwd: str | None
+    user: str | None
+    floor: Floor
+    give_up: Callable[[str], None]
+    """Ends the sandbox: a command does not obey."""
+    limited_memory: bool = False
+    shell: str = "bash"
+    """`sh` once it was seen that there is no bash."""
+    oom_kills: int = 0
+
+    def execution(
+        self,
+        command: Command,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: object = b"",
+        user: str | None = None,
+        merge_stderr: bool = False,
+    ) -> Execution:
+        """A checked request, as a caller of `Sandbox.run` gives it."""
+        options, argv = command_items(command)
+        given = input_bytes(stdin)
+        variables = env_items(env)
+        optional_path("cwd", cwd)
+        user_bytes(user)
+        check_request(b"".join([*argv, *variables]), argv, variables)
+        words = [self.shell, "-c", script_text(argv[0])] if options & SCRIPT else command_text(argv)
+        if merge_stderr:
+            words = ["sh", "-c", 'exec "$@" 2>&1', "sh", *words]
+        return Execution(
+            argv=words, env={**self.env, **(env or {})}, cwd=cwd or self.cwd, user=user or self.user, stdin=given
+        )
+
+    async def run(
+        self, wanted: Execution, limit_bytes: int, *, timeout_s: float | None = None, fatal_output: bool = False
+    ) -> Outcome:
+        """To its end, or to its deadline."""
+        start_ns = now_ns()
+        kept = Kept(limit_bytes)
+        ended, ending = await self.carry(wanted, kept, timeout_s, kept.over if fatal_output else None)
+        code, note = ended.exit_code, b""
+        if ended.refusal is not None and ending is None:
+            code, note = ending_of(ended.refusal, cwd=wanted.cwd, user=wanted.user, sandbox=self.sandbox)
+            if code == _NOT_FOUND and wanted.argv[0] == "bash" and self.shell == "bash":
+                self.shell = "sh"
+                wanted = replace(wanted, argv=["sh", *wanted.argv[1:]])
+                return await self.run(wanted, limit_bytes, timeout_s=timeout_s, fatal_output=fatal_output)
+            kept = Kept(limit_bytes)
+        elif ending is None and code == _KILLED and self.limited_memory and await self._saw_oom():
+            ending = "oom"
+        total_ns = now_ns() - start_ns
+        return Outcome(
+            ending=ending or "exit",
+            exit_code=code if ending is None else None,
+            signal=9 if ending else None,
+            stdout=kept.stdout.kept(),
+            stderr=kept.stderr.kept() + note[:limit_bytes],
+            truncated=kept.omitted_bytes > 0,
+            omitted_bytes=kept.omitted_bytes,
+            run_ns=self.floor.run_ns(total_ns) if ended.run_ns is None else min(ended.run_ns, total_ns),
+            total_ns=total_ns,
+        )
+
+    async def carry(
+        self, wanted: Execution, sink: Sink, timeout_s: float | None = None, over: asyncio.Event | None = None
+    ) -> tuple[Ended, Ending | None]:
+        """One exec call and, if it comes to that, its killing; the ending is None unless it was ours."""
+        mark = secrets.token_hex(12)
+        marked = replace(wanted, env={**wanted.env, MARK_VARIABLE: mark})
+        task = asyncio.ensure_future(self.execute(marked, sink))
+        watch = asyncio.ensure_future(over.wait()) if over else None
+        try:
+            await asyncio.wait({task, watch} if watch else {task}, timeout=timeout_s, return_when="FIRST_COMPLETED")
+            ending: Ending | None = None
+            if not task.done():
+                ending = "output-limit" if watch and watch.done() else "timeout"
+                await self._end(task, mark, wanted.user)
+            return await task, ending
+        except asyncio.CancelledError:
+            with contextlib.suppress(SandboxLost):
+                await finish(self._end(task, mark, wanted.user))
+            raise
+        finally:
+            if watch:
+                watch.cancel()
+            await _dropped(task)
+
+    async def _end(self, task: asyncio.Future[Ended], mark: str, user: str | None) -> None:
+        """Kill until the exec call is over: one that had not begun yet is not found at first."""
+        for _ in range(KILL_ROUNDS):
+            if task.done():
+                return
+            await self.execute(Execution(argv=["sh", "-c", KILL, mark], user=user), Kept(0))
+            await asyncio.wait({task}, timeout=KILL_PATIENCE_S)
+        if not task.done():
+            self.give_up("a command could not be killed")
+            raise SandboxLost("the sandbox is gone: a command could not be killed", sandbox=self.sandbox)
+
+    async def _saw_oom(self) -> bool:
+        kept = Kept(4096)
+        await self.execute(Execution(argv=["sh", "-c", COUNT_OOM], user="0"), kept)
+        counts = [int(line.split()[1]) for line in kept.stdout.kept().splitlines() if line.split()[1:]]
+        before, self.oom_kills = self.oom_kills, max([self.oom_kills, *counts])
+        return self.oom_kills > before
+
+
+async def _dropped(task: asyncio.Future[Ended]) -> None:
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()

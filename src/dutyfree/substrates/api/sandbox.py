@@ -1,0 +1,177 @@
+"""`ApiSandbox`: the contract over an exec call per action. Owns its clocks and its end; the driver frees the machine's side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, FileInfo, Sandbox
+from dutyfree.core.errors import SandboxLost
+from dutyfree.core.outcome import Outcome
+from dutyfree.core.pending import finish
+from dutyfree.core.spec import check_timeout
+from dutyfree.guest.argument import output_limit
+from dutyfree.substrates.api import file, transfer
+from dutyfree.substrates.api.command import Floor, Runner
+from dutyfree.substrates.api.execution import Ended, Execute, Execution, Sink
+from dutyfree.substrates.boot import Birth
+from dutyfree.substrates.expiry import Expiry
+
+API_NOTES = {
+    "dispatch": "the command's own time is what lies above the cheapest exec call seen: an exec does not tell its start",
+    "stream": "not offered over an exec call per command; use dispatch=agent",
+    "terminal": "as stream",
+    "shell": "as stream",
+    "forward": "as stream",
+    "process_tree": "processes are found by a mark in their environment: who gives that away survives a deadline",
+}
+
+T = TypeVar("T")
+
+
+class ApiSandbox(Sandbox):
+    """A sandbox with nothing of ours inside."""
+
+    def __init__(self, birth: Birth, execute: Execute, floor: Floor) -> None:
+        self.id = birth.id
+        self.spec = birth.spec
+        self.capabilities = birth.capabilities
+        self.timeline = birth.timeline
+        self._birth = birth
+        self._runner = Runner(
+            execute=self._guarded(execute),
+            sandbox=birth.id,
+            env={**birth.defaults.env, **birth.spec.env},
+            cwd=birth.spec.cwd or birth.defaults.cwd,
+            user=birth.spec.user or birth.defaults.user,
+            floor=floor,
+            give_up=self.lose,
+            limited_memory=birth.spec.limits.memory_bytes is not None,
+        )
+        self._busy = 0
+        self._loop = asyncio.get_running_loop()
+        self._used = self._loop.time()
+        self._why: str | None = None
+        self._end: asyncio.Task[None] | None = None
+        self._lost: asyncio.Event = asyncio.Event()
+        self._expiry = Expiry(birth.spec, self.lose, lambda: None if self._busy else self._used)
+
+    async def run(
+        self,
+        command: Command,
+        *,
+        timeout_s: float | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        user: str | None = None,
+        merge_stderr: bool = False,
+        output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
+        kill_on_output_limit: bool = False,
+        background: bool = False,  # noqa: ARG002 - what is left running is left running in any case
+    ) -> Outcome:
+        """Run a command by one exec call."""
+        deadline_s = check_timeout("timeout_s", timeout_s)
+        limit = output_limit(output_limit_bytes)
+        wanted = self._runner.execution(command, cwd=cwd, env=env, stdin=stdin, user=user, merge_stderr=merge_stderr)
+        with self._use():
+            return await self._runner.run(wanted, limit, timeout_s=deadline_s, fatal_output=kill_on_output_limit)
+
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """A file's bytes, by `cat`."""
+        return await self._used_for(file.read(self._runner, path, offset, length))
+
+    async def write(self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False) -> None:
+        """Create or replace a file, by `cat`."""
+        await self._used_for(file.write(self._runner, path, data, mode, append))
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        """What is there; times to the second."""
+        return await self._used_for(file.stat(self._runner, path, follow))
+
+    async def list(self, path: str, *, limit: int = 100_000) -> list[FileInfo]:
+        """A directory's entries, by `find`."""
+        return await self._used_for(file.entries(self._runner, path, limit))
+
+    async def mkdir(self, path: str, *, mode: int = 0o755) -> None:
+        """Make a directory."""
+        await self._used_for(file.mkdir(self._runner, path, mode))
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file or a directory."""
+        await self._used_for(file.remove(self._runner, path, recursive))
+
+    async def rename(self, source: str, target: str) -> None:
+        """By `mv`."""
+        await self._used_for(file.rename(self._runner, source, target))
+
+    async def upload(self, local: Path | str, remote: str) -> None:
+        """By `tar`."""
+        await self._used_for(transfer.upload(self._runner, local, remote))
+
+    async def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
+        """By `tar`."""
+        await self._used_for(transfer.download(self._runner, remote, local, limit_bytes))
+
+    async def destroy(self) -> None:
+        """End everything the sandbox owns and wait until it is gone."""
+        self.lose("it was destroyed")
+        if self._end is not None:
+            await finish(asyncio.shield(self._end))
+
+    def lose(self, why: str) -> None:
+        """Begin to destroy it; calls from now on raise `SandboxLost` saying why."""
+        if self._end is None:
+            self._why = why
+            self._lost.set()
+            self._end = self._loop.create_task(self._destroy())
+
+    async def _destroy(self) -> None:
+        self._expiry.cancel()
+        with self.timeline.span("destroy"):
+            await self._birth.release()
+
+    def _gone(self) -> SandboxLost:
+        return SandboxLost(f"the sandbox is gone: {self._why}", driver=self._birth.driver, sandbox=self.id)
+
+    @contextmanager
+    def _use(self) -> Iterator[None]:
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            self._used = self._loop.time()
+
+    async def _used_for(self, work: Awaitable[T]) -> T:
+        with self._use():
+            return await work
+
+    def _guarded(self, execute: Execute) -> Execute:
+        """The same exec call, cut off when the sandbox ends."""
+
+        async def guarded(wanted: Execution, sink: Sink) -> Ended:
+            if self._end is not None:
+                raise self._gone()
+            call = asyncio.ensure_future(execute(wanted, sink))
+            lost = asyncio.ensure_future(self._lost.wait())
+            try:
+                await asyncio.wait({call, lost}, return_when="FIRST_COMPLETED")
+                if lost.done():
+                    raise self._gone()
+                return call.result()
+            except SandboxLost as error:
+                self.lose(error.message)
+                raise self._gone() from error
+            finally:
+                lost.cancel()
+                if not call.done():
+                    call.cancel()
+                    await asyncio.wait({call})
+                if not call.cancelled():
+                    call.exception()
+
+        return guarded

@@ -1,0 +1,144 @@
+"""Plain HTTP on the engine's unix socket: a request and its reply, a body streamed up, a connection taken over.
+
+Requests go as HTTP/1.0, each on a connection of its own: the reply then ends where the connection does, and there is
+no chunked encoding to undo. Connecting to a unix socket costs less than keeping a pool of connections would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from dutyfree.core.errors import DriverError, Unavailable
+from dutyfree.guest.thread import in_thread
+
+_PIECE = 1 << 16
+_MAX_HEAD = 1 << 16
+_UPGRADED = (101, 200)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """What the engine answered."""
+
+    status: int
+    body: bytes
+
+    @property
+    def ok(self) -> bool:
+        """It did what it was asked."""
+        return 200 <= self.status < 300
+
+    def json(self) -> Any:
+        """The body, parsed."""
+        return json.loads(self.body)
+
+    @property
+    def message(self) -> str:
+        """The engine's own words, in one line."""
+        try:
+            said = self.json()
+        except ValueError:
+            return self.body.decode(errors="replace").strip()
+        words = (said.get("message") or said.get("cause")) if isinstance(said, dict) else None
+        return " ".join(str(words or said).split())
+
+
+class Http:
+    """Speaks to one socket."""
+
+    def __init__(self, path: str, driver: str) -> None:
+        self.path = path
+        self._driver = driver
+        self._loop = asyncio.get_running_loop()
+
+    async def call(self, method: str, path: str, body: object = None, **query: str | int) -> Reply:
+        """A request and its whole reply."""
+        content = b"" if body is None else json.dumps(body).encode()
+        kind = f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+        with await self._connected() as connection:
+            try:
+                await self._loop.sock_sendall(
+                    connection, f"{_line(method, path, query, '1.0')}{kind}\r\n".encode() + content
+                )
+                return await self._reply(connection)
+            except OSError as error:
+                raise self._broken(error) from error
+
+    async def upload(self, path: str, pieces: Iterator[bytes], **query: str | int) -> Reply:
+        """POST a tar of unknown size."""
+        head = f"{_line('POST', path, query, '1.1')}Content-Type: application/x-tar\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        with await self._connected() as connection:
+            try:
+                await self._loop.sock_sendall(connection, head.encode())
+                while piece := await in_thread(next, pieces, b""):
+                    await self._loop.sock_sendall(connection, b"%x\r\n%b\r\n" % (len(piece), piece))
+                await self._loop.sock_sendall(connection, b"0\r\n\r\n")
+                return await self._reply(connection)
+            except OSError as error:
+                raise self._broken(error) from error
+
+    async def hijack(self, path: str, body: object = None, **query: str | int) -> tuple[socket.socket, bytes]:
+        """POST, and take the connection over: the socket, and what came on it already. `DriverError` if refused."""
+        content = b"" if body is None else json.dumps(body).encode()
+        head = (
+            f"{_line('POST', path, query, '1.1')}Connection: Upgrade\r\nUpgrade: tcp\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        )
+        connection = await self._connected()
+        with self._kept(connection):
+            await self._loop.sock_sendall(connection, head.encode() + content)
+            status, early = await self._head(connection)
+            if status not in _UPGRADED:
+                raise DriverError(Reply(status=status, body=early).message, driver=self._driver, stage=path)
+        return connection, early
+
+    async def _connected(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        with self._kept(connection):
+            await self._loop.sock_connect(connection, self.path)
+        return connection
+
+    @contextmanager
+    def _kept(self, connection: socket.socket) -> Iterator[None]:
+        """The connection is handed on, unless the block fails."""
+        try:
+            yield
+        except OSError as error:
+            connection.close()
+            raise self._broken(error) from error
+        except BaseException:
+            connection.close()
+            raise
+
+    async def _head(self, connection: socket.socket) -> tuple[int, bytes]:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            piece = await self._loop.sock_recv(connection, _PIECE)
+            if not piece or len(data) > _MAX_HEAD:
+                raise ConnectionResetError("the engine closed the connection")
+            data += piece
+        head, _, rest = data.partition(b"\r\n\r\n")
+        return int(head.split(b" ", 2)[1]), rest
+
+    async def _reply(self, connection: socket.socket) -> Reply:
+        status, first = await self._head(connection)
+        pieces = [first]
+        while piece := await self._loop.sock_recv(connection, _PIECE):
+            pieces.append(piece)
+        return Reply(status=status, body=b"".join(pieces))
+
+    def _broken(self, error: OSError) -> Unavailable:
+        return Unavailable(f"the engine at {self.path} does not answer: {error.strerror or error}", driver=self._driver)
+
+
+def _line(method: str, path: str, query: dict[str, str | int], version: str) -> str:
+    asked = f"?{urlencode(query)}" if query else ""
+    return f"{method} {quote(path)}{asked} HTTP/{version}\r\nHost: engine\r\n"

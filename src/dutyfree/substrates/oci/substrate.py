@@ -1,0 +1,122 @@
+"""The substrate over a runtime program: each sandbox is a bundle, its stream the main process's own stdin and stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dutyfree.core.contract import Capabilities, Sandbox
+from dutyfree.core.pending import finish
+from dutyfree.core.spec import Spec
+from dutyfree.substrates.api.execution import Ended, Execute, Execution, Sink
+from dutyfree.substrates.boot import AGENT_INSIDE, KEEPER, KEEPERS, Birth, Defaults, agent_program, boot_agent
+from dutyfree.substrates.native.image import Image
+from dutyfree.substrates.oci.bundle import Bundle
+from dutyfree.substrates.oci.config import bundle_config
+from dutyfree.substrates.oci.user import user_ids
+from dutyfree.substrates.owning import OwningSubstrate
+from dutyfree.substrates.sweep import is_orphan
+
+Flags = Callable[[Spec, Path], Sequence[str]]
+"""The runtime's global flags for one sandbox, which may put its writes into the directory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runtime:
+    """A runtime program as a driver wants it used."""
+
+    driver: str
+    version: str
+    program: str
+    flags: Flags
+    capabilities: Capabilities
+    overlays: bool = False
+    """It keeps writes away from the image by itself."""
+
+    @property
+    def home(self) -> Path:
+        """Where bundles and the program's own state lie: on a filesystem that a reboot empties."""
+        return Path("/run/dutyfree") / self.driver
+
+
+class OciSubstrate(OwningSubstrate):
+    """Bundles of one runtime."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime.driver)
+        self.version = runtime.version
+        self.capabilities = runtime.capabilities
+        self._runtime = runtime
+        self._agent = agent_program(runtime.driver) if runtime.capabilities.dispatch == "agent" else None
+
+    async def _make(self, spec: Spec, name: str, start_ns: int) -> Sandbox:
+        image = await self._image(spec.image)
+        bundle = self._bundle(name, spec)
+        defaults = Defaults(env=image.env, cwd=image.cwd, user=image.user)
+        birth = Birth(
+            driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=bundle.remove,
+            defaults=defaults, start_ns=start_ns,
+        )  # fmt: skip
+        return await self._boot(bundle, birth, image)
+
+    async def sweep(self) -> list[str]:
+        """Remove bundles whose owner is dead; their names."""
+        orphans = [path for path in self._runtime.home.glob("dutyfree-*/owner") if is_orphan(path.read_text())]
+        for path in orphans:
+            writes = (path.parent / "writes").read_text()
+            bundle = self._bundle(path.parent.name, Spec())
+            await replace(bundle, writes=Path(writes) if writes else None).remove()
+        return [path.parent.name for path in orphans]
+
+    def _bundle(self, name: str, spec: Spec) -> Bundle:
+        home = self._runtime.home
+        place = Path("/dev/shm") if spec.storage == "memory" else self._store.root / "disks"  # noqa: S108 - the kernel's own
+        writes = place / name
+        flags = ["--root", str(home / "state"), *self._runtime.flags(spec, writes)]
+        overlaid = self._runtime.overlays and spec.storage == "memory"
+        return Bundle(
+            driver=self.name, name=name, home=home, runtime=[self._runtime.program, *flags],
+            writes=None if overlaid else writes,
+        )  # fmt: skip
+
+    async def _boot(self, bundle: Bundle, birth: Birth, image: Image) -> Sandbox:
+        config = bundle_config(
+            birth.spec,
+            name=bundle.name,
+            rootfs=image.layers[-1],
+            layers=image.layers,
+            writes=None if self._runtime.overlays else bundle.writes,
+            command=[AGENT_INSIDE] if self._agent else KEEPER,
+            agent=self._agent,
+            env={**image.env, **birth.spec.env} if self._agent is None else {},
+            keepers=1 if self._agent else KEEPERS,
+        )
+        try:
+            bundle.write(config)
+            stream = await bundle.run()
+        except BaseException:
+            await finish(bundle.remove())
+            raise
+        if self._agent is not None:
+            return await boot_agent(birth, stream)
+        return self._reached_by_exec(birth, numbered(bundle.execute, image.layers), stream, bundle.remove)
+
+
+def numbered(execute: Execute, layers: Sequence[Path]) -> Execute:
+    """The same exec call for users by name."""
+
+    async def by_number(wanted: Execution, sink: Sink) -> Ended:
+        user = user_ids(wanted.user, layers) if wanted.user else None
+        return await execute(replace(wanted, user=user), sink)
+
+    return by_number
+
+
+async def open_runtime(runtime: Runtime) -> OciSubstrate:
+    """Prepare, sweep."""
+    for path in (runtime.home, runtime.home / "state"):
+        path.mkdir(mode=0o711, parents=True, exist_ok=True)
+    substrate = OciSubstrate(runtime)
+    await substrate.sweep()
+    return substrate

@@ -1,0 +1,97 @@
+"""How the registry finds `podman`: its socket, or a service of our own; root's or, without privileges, one's own user's.
+
+podman                       our agent is the container's main process, on one attached stream
+podman?dispatch=api          an exec call per action
+podman?profile=hardened      as for docker
+podman?socket=/path          a service that is up · podman?runtime=/usr/bin/crun  for a service of our own
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from dutyfree.core.contract import Availability, Capabilities, Substrate
+from dutyfree.core.errors import Unavailable
+from dutyfree.core.pending import finish
+from dutyfree.substrates.engine.options import ask, check_options, dispatch_of, profile_of
+from dutyfree.substrates.engine.substrate import EngineSubstrate, Settings, engine_capabilities, open_engine
+from dutyfree.substrates.podman.service import ENABLE, Service
+
+_OPTIONS = ("dispatch", "profile", "socket", "runtime")
+_FACTS = {"CpuCfsQuota": True, "MemoryLimit": True, "PidsLimit": True}
+
+
+class PodmanSubstrate(EngineSubstrate):
+    """An engine whose service may be ours."""
+
+    service: Service | None = None
+
+    async def close(self) -> None:
+        """Destroy what is left, then the service if it is ours."""
+        await super().close()
+        if self.service is not None:
+            await self.service.close()
+
+
+class PodmanDriver:
+    """The entry point's object."""
+
+    name = "podman"
+    summary = "containers of podman, by its Docker-compatible API; also without root"
+
+    def probe(self) -> Availability:
+        """A socket that answers, or the program."""
+        for path in _sockets():
+            info = ask(path, "/info") if os.path.exists(path) else ""
+            if isinstance(info, dict) and "ServerVersion" in info:
+                return self._found(f"service at {path}", info["ServerVersion"], info)
+        program = shutil.which("podman")
+        if program is None:
+            return Availability(available=False, reason="podman is not installed", enable=ENABLE)
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.split()
+        who = "as root" if os.geteuid() == 0 else "rootless"
+        return self._found(f"{program} with a service of our own, {who}", said[-1] if said else "", _FACTS)
+
+    async def connect(self, options: Mapping[str, str]) -> Substrate:
+        """Find a service or start one; remove what dead owners left in it."""
+        check_options(options, _OPTIONS, self.name)
+        settings = self._settings(options)
+        for path in [options["socket"]] if "socket" in options else _sockets():
+            if os.path.exists(path) and isinstance(ask(path, "/version"), dict):
+                return await open_engine(path, settings, PodmanSubstrate)
+        if "socket" in options:
+            raise Unavailable(f"no service answers at {options['socket']}", enable=ENABLE, driver=self.name)
+        service = await Service.start(options.get("runtime"))
+        try:
+            substrate = await open_engine(service.socket, settings, PodmanSubstrate)
+        except BaseException:
+            await finish(service.close())
+            raise
+        substrate.service = service
+        return substrate
+
+    def _settings(self, options: Mapping[str, str]) -> Settings:
+        return Settings(
+            driver=self.name,
+            dispatch=dispatch_of(options),
+            profile=profile_of(options),
+            repository="localhost/dutyfree",
+        )
+
+    def _found(self, reason: str, version: str, info: Mapping[str, object]) -> Availability:
+        offered: Capabilities = engine_capabilities(info, self._settings({}))
+        return Availability(available=True, reason=reason, version=f"podman {version}", capabilities=offered)
+
+
+driver = PodmanDriver()
+
+
+def _sockets() -> list[str]:
+    """Where podman's own units put theirs."""
+    if os.geteuid() == 0:
+        return ["/run/podman/podman.sock"]
+    runtime = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.geteuid()}")
+    return [f"{runtime}/podman/podman.sock"]

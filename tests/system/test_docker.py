@@ -1,0 +1,130 @@
+"""What is special to containers of an engine: the death of its client, orphans, the hardened profile, exported images."""
+
+import asyncio
+import subprocess
+
+import pytest
+from doomed import client, ends, kill, sleepers, until
+
+from dutyfree.core.errors import Misuse, Unavailable, Unsupported
+from dutyfree.core.spec import Limits, Spec
+from dutyfree.substrates.engine.container import Container
+from dutyfree.substrates.engine.http import Http
+from dutyfree.substrates.engine.options import ask
+from dutyfree.substrates.engine.profile import container_config
+from dutyfree.substrates.registry import connect
+from dutyfree.substrates.sweep import owner_mark
+
+
+def exists(socket, name):
+    return "Id" in ask(socket, f"/containers/{name}/json")
+
+
+@pytest.mark.parametrize("dispatch", ["agent", "api"])
+def test_kill_9_of_the_client_ends_the_container_at_once_and_the_engine_removes_it(docker_engine, dispatch):
+    mark = f"86400.{1 if dispatch == 'api' else 2}"
+    with client(f"docker?socket={docker_engine}&dispatch={dispatch}", mark) as (process, name):
+        until(lambda: sleepers(mark))
+        (pid,) = sleepers(mark)
+        assert exists(docker_engine, name)
+        kill(process)
+        assert ends(pid)
+        until(lambda: not exists(docker_engine, name))
+
+
+def test_containers_of_a_dead_owner_are_removed_when_the_next_one_connects(docker_engine):
+    owner = subprocess.Popen(["sleep", "600"])
+    dead = owner_mark(owner.pid)
+    owner.kill()
+    owner.wait()
+
+    async def leave(name, mark):
+        container = Container(Http(docker_engine, "docker"), name, "docker")
+        async with connect("docker", socket=docker_engine) as substrate:
+            image, _ = await substrate._images.find("bench")
+        wanted = container_config(
+            Spec(), image=image, command=["true"], owner=mark, agent=None, profile="default", extra={}
+        )
+        await container.create(wanted)
+        return container
+
+    async def main():
+        orphan = await leave("dutyfree-orphan", dead)
+        foreign = await leave("dutyfree-foreign", "elsewhere.1.2.3")
+        try:
+            async with connect("docker", socket=docker_engine):
+                return exists(docker_engine, orphan.name), exists(docker_engine, foreign.name)
+        finally:
+            await orphan.remove()
+            await foreign.remove()
+
+    assert asyncio.run(main()) == (False, True)
+
+
+def test_the_hardened_profile_has_no_way_to_write_the_root_or_to_gain_privileges(docker_engine):
+    async def main():
+        async with connect("docker", socket=docker_engine, profile="hardened") as substrate:
+            async with substrate.create(Spec(image="bench")) as box:
+                root = await box.run("touch /etc/x")
+                home = await box.run("touch /tmp/x ~/x /run/x && echo fine")
+                status = await box.run(["cat", "/proc/self/status"])
+                other = await box.run(["id", "-u"], user="65534")
+            with pytest.raises(Unsupported, match="storage"):
+                await substrate.create(Spec(image="bench", storage="disk"))
+        return root, home, status.text(), other
+
+    root, home, status, other = asyncio.run(main())
+    assert b"Read-only" in root.stderr
+    assert home.stdout == b"fine\n"
+    assert "NoNewPrivs:\t1" in status
+    assert "CapBnd:\t00000000000000e0" in status, "KILL, SETGID, SETUID"
+    assert other.stdout == b"65534\n"
+
+
+def test_nothing_of_ours_is_left_in_the_image_or_visible_in_its_root(docker_engine):
+    async def main():
+        async with connect("docker", socket=docker_engine) as substrate, substrate.create(Spec(image="bench")) as box:
+            return await box.run("ls -A / | grep dutyfree; cat /proc/1/comm; chmod 777 /dev/.dutyfree/agent")
+
+    outcome = asyncio.run(main())
+    assert outcome.stdout == b"agent\n"
+    assert b"Read-only" in outcome.stderr
+
+
+def test_an_api_deadline_finds_children_that_left_the_session(docker_engine):
+    mark = "86400.3"
+
+    async def main():
+        async with (
+            connect("docker", socket=docker_engine, dispatch="api") as substrate,
+            substrate.create(Spec(image="bench")) as box,
+        ):
+            outcome = await box.run(f"setsid sh -c 'sleep {mark} & sleep {mark}' & sleep {mark}", timeout_s=2)
+            return outcome, sleepers(mark)
+
+    outcome, left = asyncio.run(main())
+    assert outcome.ending == "timeout"
+    assert left == []
+
+
+def test_the_host_image_is_refused_with_the_command_that_makes_another(docker_engine):
+    async def main():
+        async with connect("docker", socket=docker_engine) as substrate:
+            with pytest.raises(Unsupported, match="dutyfree image build bench"):
+                await substrate.create(Spec(image="host"))
+            with pytest.raises(Unsupported, match="disk_bytes"):
+                await substrate.create(Spec(image="bench", limits=Limits(disk_bytes=1 << 20)))
+
+    asyncio.run(main())
+
+
+def test_an_engine_that_is_not_there_is_unavailable_and_options_are_checked():
+    async def main():
+        with pytest.raises(Unavailable, match="make substrates"):
+            await connect("docker", socket="/no/such/socket")
+        with pytest.raises(Misuse, match="dispatch"):
+            await connect("docker", dispatch="pigeon")
+        with pytest.raises(Misuse, match="colour"):
+            await connect("docker", colour="red")
+
+    asyncio.run(main())
