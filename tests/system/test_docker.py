@@ -41,7 +41,7 @@ def test_containers_of_a_dead_owner_are_removed_when_the_next_one_connects(docke
     async def leave(name, mark):
         container = Container(Http(docker_engine, "docker"), name, "docker")
         async with connect("docker", socket=docker_engine) as substrate:
-            image, _ = await substrate._images.find("bench")
+            image, _ = await substrate._find_image("bench")
         wanted = container_config(
             Spec(), image=image, command=["true"], owner=mark, agent=None, profile="default", extra={}
         )

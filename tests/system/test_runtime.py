@@ -7,9 +7,9 @@ import pytest
 from doomed import client, ends, kill, sleepers, until
 
 from dutyfree.core.spec import Limits, Spec
-from dutyfree.substrates.native.image import resolve
-from dutyfree.substrates.native.image_rootfs import fingerprint
-from dutyfree.substrates.native.store import Store
+from dutyfree.substrates.image.resolve import resolve
+from dutyfree.substrates.image.rootfs import fingerprint
+from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.registry import connect, find
 
 pytestmark = pytest.mark.usefixtures("bench")

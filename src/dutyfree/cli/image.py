@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dutyfree.core.errors import Misuse
-from dutyfree.substrates.native.image import check_name
-from dutyfree.substrates.native.image_catalogue import Row, catalogue, release, remove
-from dutyfree.substrates.native.store import Store
+from dutyfree.substrates.image.catalogue import Row, catalogue, release, remove
+from dutyfree.substrates.image.resolve import check_name
+from dutyfree.substrates.image.store import Store
 
 HELP = "build, import, export, list and remove images of the native substrate"
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _build(store: Store, args: argparse.Namespace) -> int:
-    from dutyfree.substrates.native.image_bench import build  # noqa: PLC0415 (tar and decompressors: for this verb only)
+    from dutyfree.substrates.image.bench import build  # noqa: PLC0415 (tar and decompressors: for this verb only)
 
     start = time.monotonic()
     built = build(store, progress=_progress, force=args.force, tool=args.tool)
@@ -77,8 +77,8 @@ def _build(store: Store, args: argparse.Namespace) -> int:
 
 
 def _import(store: Store, args: argparse.Namespace) -> int:
-    from dutyfree.substrates.native.image_archive import MAX_BYTES  # noqa: PLC0415 (as in _build)
-    from dutyfree.substrates.native.image_import import import_archive, import_directory  # noqa: PLC0415
+    from dutyfree.substrates.image.archive import MAX_BYTES  # noqa: PLC0415 (as in _build)
+    from dutyfree.substrates.image.intake import import_archive, import_directory  # noqa: PLC0415
 
     check_name(args.name)
     before = store.named(args.name)
@@ -101,8 +101,8 @@ def _import(store: Store, args: argparse.Namespace) -> int:
 
 
 def _export(store: Store, args: argparse.Namespace) -> int:
-    from dutyfree.substrates.native.image import resolve  # noqa: PLC0415 (as in _build)
-    from dutyfree.substrates.native.image_pack import export, reference  # noqa: PLC0415
+    from dutyfree.substrates.image.pack import export, reference  # noqa: PLC0415
+    from dutyfree.substrates.image.resolve import resolve  # noqa: PLC0415 (as in _build)
 
     image = resolve(args.name, store)
     target = args.output.absolute()

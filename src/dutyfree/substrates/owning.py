@@ -22,8 +22,8 @@ from dutyfree.substrates.api.command import Floor
 from dutyfree.substrates.api.execution import Execute
 from dutyfree.substrates.api.sandbox import ApiSandbox
 from dutyfree.substrates.boot import Birth
-from dutyfree.substrates.native.image import BUILD_BENCH, Image, resolve
-from dutyfree.substrates.native.store import Store
+from dutyfree.substrates.image.resolve import BUILD_BENCH, Image, resolve
+from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.offer import check_offered
 
 

@@ -25,8 +25,8 @@ import pytest
 from dutyfree.core.errors import Unavailable
 from dutyfree.substrates.docker.driver import driver as docker
 from dutyfree.substrates.engine.options import ask
-from dutyfree.substrates.native.image import resolve
-from dutyfree.substrates.native.store import Store
+from dutyfree.substrates.image.resolve import resolve
+from dutyfree.substrates.image.store import Store
 
 START_S = 60.0
 _STEP_S = 0.02

@@ -8,8 +8,8 @@ from collections import defaultdict
 from dutyfree.core.errors import DriverError, Misuse
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.engine.http import Http
-from dutyfree.substrates.native.image import Image
-from dutyfree.substrates.native.image_export import rootfs_tar
+from dutyfree.substrates.image.export import rootfs_tar
+from dutyfree.substrates.image.resolve import Image
 
 _KEY_SIZE = 32
 

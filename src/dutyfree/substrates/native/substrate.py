@@ -15,10 +15,10 @@ from dutyfree.core.spec import ISOLATION_ORDER, Limits, Spec
 from dutyfree.core.timeline import Timeline, now_ns
 from dutyfree.guest.link import Link
 from dutyfree.guest.sandbox import AgentSandbox
+from dutyfree.substrates.image.resolve import Image, remembered, resolve
+from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.native.disk import scratch_image
-from dutyfree.substrates.native.image import Image, remembered, resolve
 from dutyfree.substrates.native.spawner import ENDED_BY_ITSELF, Order, Spawner
-from dutyfree.substrates.native.store import Store
 
 HELLO_TIMEOUT_S = 30.0
 """A sandbox that has not greeted by then is given up; milliseconds are usual, seconds mean a machine in distress."""

@@ -11,7 +11,7 @@ from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.substrates.api.execution import Ended, Execute, Execution, Sink
 from dutyfree.substrates.boot import AGENT_INSIDE, KEEPER, KEEPERS, Birth, Defaults, agent_program, boot_agent
-from dutyfree.substrates.native.image import Image
+from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.oci.bundle import Bundle
 from dutyfree.substrates.oci.config import bundle_config
 from dutyfree.substrates.oci.user import user_ids

@@ -21,7 +21,7 @@ from pathlib import Path
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.substrates.engine.options import ask
-from dutyfree.substrates.native.store import Store
+from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.poll import poll
 
 ENABLE = "make substrates"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.substrates.native.image import check_name, known, remembered, resolve
-from dutyfree.substrates.native.image_catalogue import catalogue, remove
-from dutyfree.substrates.native.image_import import import_archive, import_directory, stamp
-from dutyfree.substrates.native.store import ALIAS, Store
+from dutyfree.substrates.image.catalogue import catalogue, remove
+from dutyfree.substrates.image.intake import import_archive, import_directory, stamp
+from dutyfree.substrates.image.resolve import check_name, known, remembered, resolve
+from dutyfree.substrates.image.store import ALIAS, Store
 
 
 @pytest.fixture

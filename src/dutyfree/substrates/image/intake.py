@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import IO
 
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.substrates.native import image_rootfs
-from dutyfree.substrates.native.image_archive import MAX_BYTES, Unpacked, unpack
-from dutyfree.substrates.native.image_stream import Hashed, decompressed, from_directory
-from dutyfree.substrates.native.store import Building, Manifest, Store
+from dutyfree.substrates.image import rootfs as image_rootfs
+from dutyfree.substrates.image.archive import MAX_BYTES, Unpacked, unpack
+from dutyfree.substrates.image.store import Building, Manifest, Store
+from dutyfree.substrates.image.stream import Hashed, decompressed, from_directory
 
 _FORMAT = "rootfs-1"
 _CHUNK_BYTES = 1 << 20

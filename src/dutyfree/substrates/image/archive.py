@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dutyfree.core.errors import DriverError, Misuse
-from dutyfree.substrates.native.image_stream import Bounded, Readable
+from dutyfree.substrates.image.stream import Bounded, Readable
 
 MAX_BYTES = 64 << 30
 MAX_ENTRIES = 4_000_000

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from dutyfree.guest.pack import content
-from dutyfree.substrates.native.image import Image
+from dutyfree.substrates.image.resolve import Image
 
 _PIECE = 1 << 20
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from dutyfree.core.errors import Misuse
-from dutyfree.substrates.native.image import Image
-from dutyfree.substrates.native.image_export import rootfs_tar
+from dutyfree.substrates.image.export import rootfs_tar
+from dutyfree.substrates.image.resolve import Image
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _EPOCH = "1970-01-01T00:00:00Z"

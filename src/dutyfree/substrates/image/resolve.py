@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.substrates.native import image_host, image_rootfs
-from dutyfree.substrates.native.store import ALIAS, Manifest, Store
+from dutyfree.substrates.image import host as image_host
+from dutyfree.substrates.image import rootfs as image_rootfs
+from dutyfree.substrates.image.store import ALIAS, Manifest, Store
 
 BUILD_BENCH = "dutyfree image build bench"
 
@@ -131,7 +132,7 @@ def _directory(name: str, path: Path) -> Image:
 
 def _archive(name: str, path: Path, store: Store) -> Image:
     # Here and not above: tar and the decompressors cost more to import than a sandbox to start.
-    from dutyfree.substrates.native.image_import import import_archive, stamp  # noqa: PLC0415
+    from dutyfree.substrates.image.intake import import_archive, stamp  # noqa: PLC0415
 
     place, signs = path.resolve(), stamp(path.stat())
     noted = store.recall(place)

@@ -5,11 +5,11 @@ import shutil
 import pytest
 
 from dutyfree.core.errors import DriverError, Unavailable
-from dutyfree.substrates.native import image_bench
-from dutyfree.substrates.native.image import resolve
-from dutyfree.substrates.native.image_apt import parse
-from dutyfree.substrates.native.image_bench import build, recipe
-from dutyfree.substrates.native.store import Manifest, Store
+from dutyfree.substrates.image import bench as image_bench
+from dutyfree.substrates.image.apt import parse
+from dutyfree.substrates.image.bench import build, recipe
+from dutyfree.substrates.image.resolve import resolve
+from dutyfree.substrates.image.store import Manifest, Store
 
 LISTING = """\
 http://one.example/debian/|bookworm|main|amd64

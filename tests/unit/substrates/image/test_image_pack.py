@@ -6,8 +6,8 @@ import tarfile
 import pytest
 
 from dutyfree.core.errors import Misuse
-from dutyfree.substrates.native.image import Image
-from dutyfree.substrates.native.image_pack import export, reference
+from dutyfree.substrates.image.pack import export, reference
+from dutyfree.substrates.image.resolve import Image
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 
 from dutyfree.core.errors import Misuse
-from dutyfree.substrates.native.store import ALIAS, Manifest, Store
+from dutyfree.substrates.image.store import ALIAS, Manifest, Store
 
 _SHORTEST_KEY = 8
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dutyfree.core.errors import Misuse
-from dutyfree.substrates.native.image_archive import MAX_DEPTH, unpack
-from dutyfree.substrates.native.image_stream import decompressed, from_directory
+from dutyfree.substrates.image.archive import MAX_DEPTH, unpack
+from dutyfree.substrates.image.stream import decompressed, from_directory
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, **facts: object) -> tarfile.TarInfo:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Literal
 
 from dutyfree.core.errors import DriverError, Unavailable
-from dutyfree.substrates.native.image_apt import Sources, proxies, sources
-from dutyfree.substrates.native.image_catalogue import release
-from dutyfree.substrates.native.image_host import AGENT_UID
-from dutyfree.substrates.native.image_import import About, import_archive, import_directory
-from dutyfree.substrates.native.store import ALIAS, Manifest, Store
+from dutyfree.substrates.image.apt import Sources, proxies, sources
+from dutyfree.substrates.image.catalogue import release
+from dutyfree.substrates.image.host import AGENT_UID
+from dutyfree.substrates.image.intake import About, import_archive, import_directory
+from dutyfree.substrates.image.store import ALIAS, Manifest, Store
 
 Tool = Literal["mmdebstrap", "debootstrap", "host"]
 Progress = Callable[[str], None]

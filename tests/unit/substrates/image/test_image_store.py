@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dutyfree.core.errors import Unavailable
-from dutyfree.substrates.native.store import ALIAS, Manifest, Store, delete, locate
+from dutyfree.substrates.image.store import ALIAS, Manifest, Store, delete, locate
 
 
 def manifest(key: str) -> Manifest:
@@ -61,7 +61,7 @@ def test_a_failed_build_leaves_nothing(store: Store):
 
 def test_what_a_killed_builder_left_is_swept_and_a_live_builders_work_is_not(store: Store, tmp_path: Path):
     code = (
-        "import sys, os; from pathlib import Path; from dutyfree.substrates.native.store import Store\n"
+        "import sys, os; from pathlib import Path; from dutyfree.substrates.image.store import Store\n"
         "with Store(Path(sys.argv[1])).building() as b:\n"
         "    (b.rootfs / 'half').write_text('x'); print(b.path.name, flush=True); sys.stdin.read()\n"
     )

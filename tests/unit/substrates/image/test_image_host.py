@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dutyfree.core.errors import Unavailable
-from dutyfree.substrates.native.image_host import is_whole, plan, provide, write
-from dutyfree.substrates.native.store import Store
+from dutyfree.substrates.image.host import is_whole, plan, provide, write
+from dutyfree.substrates.image.store import Store
 
 CANARY = "canary-5f1e"
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dutyfree.core.errors import Unavailable
-from dutyfree.substrates.native.image_host_etc import Entry, allowed, generated
-from dutyfree.substrates.native.store import Manifest, Store
+from dutyfree.substrates.image.host_etc import Entry, allowed, generated
+from dutyfree.substrates.image.store import Manifest, Store
 
 AGENT_UID = 1000
 
