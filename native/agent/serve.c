@@ -39,9 +39,11 @@ static void default_signals(void) {
     sigdelset(&all, SIGBUS);
     sigdelset(&all, SIGFPE);
 #endif
+    /* By the raw call: libc keeps 32 and 33 to itself, and refuses to reset them if we inherited them ignored. */
+    const unsigned long plain[4] = {0}; /* the kernel's struct sigaction: SIG_DFL, no flags, no mask */
     for (int number = 1; number < _NSIG; number++)
-        if (sigismember(&all, number))
-            signal(number, SIG_DFL);
+        if (number == 32 || number == 33 || sigismember(&all, number) == 1)
+            syscall(SYS_rt_sigaction, number, plain, NULL, 8);
     /* Blocked, not ignored: dispositions are then the commands' already, and a write to a closed pipe only fails. */
     sigprocmask(SIG_SETMASK, &all, NULL);
 }
