@@ -40,8 +40,9 @@ def engine_capabilities(info: Mapping[str, Any], settings: Settings) -> Capabili
     """What this engine lets a container do, by its own account."""
     names = {"cpus": "CpuCfsQuota", "memory_bytes": "MemoryLimit", "pids": "PidsLimit"}
     agent = settings.dispatch == "agent"
+    missing = "".join(f"; it has no cgroup for {name}" for name, said in names.items() if not info.get(said))
     notes = {
-        "limits": "the engine has no quota for disk_bytes and files on this storage driver",
+        "limits": f"the engine has no quota for disk_bytes and files{missing}",
         "storages": "writes go to the engine's own writable layer on disk, whichever is asked for",
     }
     if settings.profile == "hardened":
@@ -98,6 +99,12 @@ class EngineSubstrate(OwningSubstrate):
             return await self._images.bring(await self._image(name))
         return await self._images.known(name)
 
+    @classmethod
+    async def facts(cls, http: Http) -> Mapping[str, Any]:
+        """What the engine says of itself, in Docker's words."""
+        reply = await http.call("GET", "/info")
+        return reply.json() if reply.ok else {}
+
     async def sweep(self) -> list[str]:
         """Remove containers whose owner is dead; their names."""
         reply = await self._http.call("GET", "/containers/json", all=1, filters=json.dumps({"label": [OWNER_LABEL]}))
@@ -132,10 +139,10 @@ Kind = TypeVar("Kind", bound=EngineSubstrate)
 async def open_engine(path: str, settings: Settings, kind: type[Kind]) -> Kind:
     """Connect, look, sweep."""
     http = Http(path, settings.driver)
-    version, info = (await http.call("GET", "/version")), (await http.call("GET", "/info"))
-    if not version.ok or not info.ok:
+    version = await http.call("GET", "/version")
+    if not version.ok:
         raise Unavailable(f"the engine at {path} answers {version.message}", driver=settings.driver)
-    facts = info.json()
+    facts = await kind.facts(http)
     label = (
         f"{settings.driver} {version.json()['Version']}, {facts.get('Driver')}, {facts.get('DefaultRuntime') or 'runc'}"
     )

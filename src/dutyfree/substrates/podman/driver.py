@@ -11,23 +11,31 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.pending import finish
+from dutyfree.substrates.engine.http import Http
 from dutyfree.substrates.engine.options import ask, check_options, dispatch_of, profile_of
 from dutyfree.substrates.engine.substrate import EngineSubstrate, Settings, engine_capabilities, open_engine
 from dutyfree.substrates.podman.service import ENABLE, Service
 
 _OPTIONS = ("dispatch", "profile", "socket", "runtime")
-_FACTS = {"CpuCfsQuota": True, "MemoryLimit": True, "PidsLimit": True}
 
 
 class PodmanSubstrate(EngineSubstrate):
     """An engine whose service may be ours."""
 
     service: Service | None = None
+
+    @classmethod
+    async def facts(cls, http: Http) -> Mapping[str, Any]:
+        """Its Docker-compatible answer claims limits that nobody enforces without root; its own one lists controllers."""
+        reply = await http.call("GET", "/v4.0.0/libpod/info")
+        found = reply.json()["host"] if reply.ok else {}
+        return {**await super().facts(http), **_limits(found.get("cgroupControllers") or [])}
 
     async def close(self) -> None:
         """Destroy what is left, then the service if it is ours."""
@@ -46,14 +54,20 @@ class PodmanDriver:
         """A socket that answers, or the program."""
         for path in _sockets():
             info = ask(path, "/info") if os.path.exists(path) else ""
-            if isinstance(info, dict) and "ServerVersion" in info:
-                return self._found(f"service at {path}", info["ServerVersion"], info)
+            own = ask(path, "/v4.0.0/libpod/info") if isinstance(info, dict) else ""
+            if isinstance(info, dict) and isinstance(own, dict) and "ServerVersion" in info:
+                known = {**info, **_limits(own.get("host", {}).get("cgroupControllers") or [])}
+                return self._found(f"service at {path}", info["ServerVersion"], known)
         program = shutil.which("podman")
         if program is None:
             return Availability(available=False, reason="podman is not installed", enable=ENABLE)
         said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.split()
         who = "as root" if os.geteuid() == 0 else "rootless"
-        return self._found(f"{program} with a service of our own, {who}", said[-1] if said else "", _FACTS)
+        return self._found(
+            f"{program} with a service of our own, {who}",
+            said[-1] if said else "",
+            _limits(("cpu", "memory", "pids") if os.geteuid() == 0 else ()),
+        )
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Find a service or start one; remove what dead owners left in it."""
@@ -87,6 +101,14 @@ class PodmanDriver:
 
 
 driver = PodmanDriver()
+
+
+def _limits(controllers: Sequence[str]) -> dict[str, bool]:
+    return {
+        "CpuCfsQuota": "cpu" in controllers,
+        "MemoryLimit": "memory" in controllers,
+        "PidsLimit": "pids" in controllers,
+    }
 
 
 def _sockets() -> list[str]:

@@ -23,6 +23,7 @@ from dutyfree.core.pending import finish
 from dutyfree.substrates.engine.options import ask
 from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.poll import poll
+from dutyfree.substrates.sweep import is_orphan, owner_mark
 
 ENABLE = "make substrates"
 START_S = 60.0
@@ -56,7 +57,9 @@ class Service:
         program = shutil.which("podman")
         if program is None:
             raise Unavailable("podman is not installed", enable=ENABLE, driver="podman")
+        _sweep()
         home = Path(tempfile.mkdtemp(prefix=f"dutyfree-podman-{os.getpid()}-"))
+        (home / "owner").write_text(owner_mark())
         service = cls(_launch(program, home, runtime or runtime_program()), home)
         try:
             await service._answers()
@@ -100,6 +103,14 @@ class Service:
         if not await poll(look, deadline_s=START_S):
             said = (self._home / "log").read_text(errors="replace").strip()
             raise Unavailable(f"podman's service did not start: {said[-500:]}", enable=ENABLE, driver="podman")
+
+
+def _sweep() -> None:
+    """Delete what services of dead owners left; the services themselves died with them."""
+    for path in Path(tempfile.gettempdir()).glob("dutyfree-podman-*/owner"):
+        with suppress(OSError):
+            if is_orphan(path.read_text()):
+                shutil.rmtree(path.parent)
 
 
 def _end_monitors() -> None:
