@@ -25,6 +25,7 @@ _ABSENT = 404
 _FIRST = 4096
 _NOT_STARTED = (125, 126, 127)
 _REMOVAL_S = 30.0
+_OWN_REMOVAL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,13 @@ class Container:
             # The engine removes it by itself, after it has unmounted everything: a removal by force would overtake that.
             await self.http.call("POST", f"{place}/kill", signal="KILL")
             with suppress(TimeoutError):
-                async with asyncio.timeout(_REMOVAL_S):
+                async with asyncio.timeout(_OWN_REMOVAL_S):
                     await self.http.call("POST", f"{place}/wait", condition="removed")
-        await self._remove_by_force(place)
+        await self.remove_by_force()
 
-    async def _remove_by_force(self, place: str) -> None:
+    async def remove_by_force(self) -> None:
+        """The same for one that nobody waits for any more: whatever state it is in."""
+        place = f"/containers/{self.name}"
         reply = await self.http.call("DELETE", place, force=1, v=1)
         if reply.ok or reply.status == _ABSENT:
             return

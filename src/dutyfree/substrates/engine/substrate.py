@@ -114,7 +114,7 @@ class EngineSubstrate(OwningSubstrate):
             if is_orphan(found["Labels"].get(OWNER_LABEL, "")) and found["Names"]
         ]
         for name in orphans:
-            await Container(self._http, name, self.name).remove()
+            await Container(self._http, name, self.name).remove_by_force()
         return orphans
 
     async def _boot(self, container: Container, birth: Birth, wanted: Mapping[str, Any]) -> Sandbox:
