@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from dutyfree.blocking.bridge import Bridge
-from dutyfree.blocking.part import Forward, Process, Shell
+from dutyfree.blocking.part import Forward, Process, Shell, Snapshot
 from dutyfree.core import contract
 from dutyfree.core.contract import (
     DEFAULT_OUTPUT_LIMIT_BYTES,
     Capabilities,
     Command,
     FileInfo,
-    Snapshot,
     TerminalSize,
 )
 from dutyfree.core.outcome import Outcome
@@ -146,9 +145,9 @@ class Sandbox:
         """Listen on `port` of the sandbox's loopback; relay each connection to `address`."""
         return Forward(self._bridge, self._bridge.call(self._sandbox.provide(port, address)))
 
-    def snapshot(self) -> Snapshot:
-        """Save the state."""
-        return self._bridge.call(self._sandbox.snapshot())
+    def snapshot(self, key: str | None = None) -> Snapshot:
+        """Save the files as they are now, as an image that `create` can start from."""
+        return Snapshot(self._bridge, self._bridge.call(self._sandbox.snapshot(key)))
 
     def fork(self, n: int) -> tuple[Sandbox, ...]:
         """`n` sandboxes that start from this one's present state."""

@@ -91,6 +91,28 @@ class Shell:
         self.close()
 
 
+class Snapshot:
+    """A saved state of a sandbox."""
+
+    def __init__(self, bridge: Bridge, snapshot: contract.Snapshot) -> None:
+        self._bridge = bridge
+        self._snapshot = snapshot
+
+    @property
+    def key(self) -> str:
+        """What it is kept under."""
+        return self._snapshot.key
+
+    @property
+    def image(self) -> str:
+        """The name of an image that starts from this state."""
+        return self._snapshot.image
+
+    def remove(self) -> None:
+        """Give it up."""
+        self._bridge.call(self._snapshot.remove())
+
+
 class Forward:
     """A relayed port; closed with its block."""
 

@@ -27,6 +27,9 @@ Dispatch = Literal["api", "agent"]
 
 StreamName = Literal["stdout", "stderr"]
 
+SNAPSHOT_PREFIX = "snapshot:"
+"""An image of this name is a saved state, made by `Sandbox.snapshot`."""
+
 DEFAULT_OUTPUT_LIMIT_BYTES = 16 << 20
 """Per stream: what `run` keeps of a command's output unless asked otherwise."""
 
@@ -170,11 +173,20 @@ class Forward(Protocol):
 
 
 class Snapshot(Protocol):
-    """A saved state of a sandbox, from which others can be created."""
+    """A saved state of a sandbox: others are created from it by `Spec(image=snapshot.image)`, until it is removed."""
 
     @property
     def key(self) -> str:
-        """Its content key."""
+        """What it is kept under."""
+        ...
+
+    @property
+    def image(self) -> str:
+        """The name of an image that starts from this state, on the substrate it was made on: ``snapshot:<key>``."""
+        ...
+
+    async def remove(self) -> None:
+        """Give it up. Sandboxes that started from it are not disturbed. Calling it twice is fine."""
         ...
 
 
@@ -285,8 +297,12 @@ class Sandbox(ABC):
         """
         raise self._unsupported("forward")
 
-    async def snapshot(self) -> Snapshot:
-        """Save the state, as something `create` and `fork` can start from."""
+    async def snapshot(self, key: str | None = None) -> Snapshot:
+        """Save the files as they are now, as an image that `create` can start from; processes go on afterwards.
+
+        It is complete when this returns and invisible before. `key` names it (one that is there already is kept, as
+        the same recipe was run twice); without one it gets a name of its own and is removed with the substrate.
+        """
         raise self._unsupported("snapshot")
 
     async def fork(self, n: int) -> Sequence[Pending[Sandbox]]:
@@ -325,6 +341,10 @@ class Substrate(ABC):
     @abstractmethod
     async def _create(self, spec: Spec) -> Sandbox:
         """What a driver implements: start one sandbox, leave nothing behind on failure or cancellation."""
+
+    async def holds(self, image: str) -> bool:
+        """Whether `create` could start from this image at once, without building or fetching it."""
+        return False
 
     @abstractmethod
     async def close(self) -> None:

@@ -117,11 +117,15 @@ class LifecycleSuite(Suite):
     async def test_what_is_not_declared_is_unsupported(self) -> None:
         async with self.box() as box:
             offered = box.capabilities
-            calls = {"snapshot": box.snapshot, "fork": lambda: box.fork(1), "reset": box.reset}
-            for ability, call in calls.items():
-                if not getattr(offered, ability):
-                    with pytest.raises(Unsupported, match=ability):
-                        await call()
+            if not offered.snapshot:
+                with pytest.raises(Unsupported, match="snapshot"):
+                    await box.snapshot()
+            if not offered.fork:
+                with pytest.raises(Unsupported, match="fork"):
+                    await box.fork(1)
+            if not offered.reset:
+                with pytest.raises(Unsupported, match="reset"):
+                    await box.reset()
 
 
 class EndOfLifeSuite(Suite):

@@ -67,7 +67,10 @@ class Order:
 
 
 def _launch(program: Path, cgroup: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise Unavailable(f"cannot open a control socket: {error.strerror}", driver="native") from error
     ours.setblocking(False)
     control = str(theirs.fileno())
     try:
