@@ -188,6 +188,10 @@ class Substrate:
         """A sandbox as `spec` says: destroy it, or use it as a block."""
         return Sandbox(self._bridge, self._bridge.call(_awaited(self._substrate.create(spec))))
 
+    def holds(self, image: str) -> bool:
+        """Whether `create` could start from this image at once."""
+        return self._bridge.call(self._substrate.holds(image))
+
     def close(self) -> None:
         """Destroy what is left, release everything, end the loop's thread. Calling it twice is fine."""
         if not self._closed:
