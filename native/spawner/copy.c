@@ -175,14 +175,17 @@ static const char *walk(struct copy *copy, struct path *path) {
 }
 
 const char *copy_tree(int from, int to, struct copied *done) {
-    struct copy copy = {.from = dup(from), .to = dup(to), .links = -1, .root = to, .buffer = malloc(COPY_BUFFER)};
+    struct copy copy = {
+        .from = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+        .to = openat(to, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), /* `to` may be a mount that was not opened */
+        .links = -1,
+        .root = to};
     struct path path = {0};
-    const char *step = copy.from < 0 || copy.to < 0 || !copy.buffer ? "begin the copy" : walk(&copy, &path);
+    const char *step = copy.from < 0 || copy.to < 0 ? "begin the copy" : walk(&copy, &path);
     int saved = errno;
     while (path.depth > 0)
         free(path.levels[--path.depth].names);
     free(path.levels);
-    free(copy.buffer);
     for (int i = 0, fds[] = {copy.from, copy.to, copy.links}; i < 3; i++)
         if (fds[i] >= 0)
             close(fds[i]);

@@ -9,35 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/sendfile.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include "state.h"
 
-static bool write_all(int fd, const char *data, size_t size, off_t at) {
-    while (size > 0) {
-        ssize_t wrote = pwrite(fd, data, size, at);
-        if (wrote <= 0)
-            return false;
-        data += wrote;
-        size -= (size_t)wrote;
-        at += wrote;
-    }
-    return true;
-}
-
+/* By sendfile: between two filesystems in memory it copies each page once, where read and write copy it twice. */
 static bool copy_range(struct copy *copy, int from, int to, off_t at, off_t end) {
+    if (at > 0 && lseek(to, at, SEEK_SET) < 0)
+        return false;
     while (at < end) {
-        size_t want = end - at < COPY_BUFFER ? (size_t)(end - at) : COPY_BUFFER;
-        ssize_t got = pread(from, copy->buffer, want, at);
-        if (got <= 0 || !write_all(to, copy->buffer, (size_t)got, at)) {
-            if (got == 0)
-                errno = EIO; /* shorter than it says */
+        ssize_t sent = sendfile(to, from, &at, (size_t)(end - at));
+        if (sent == 0)
+            errno = EIO; /* shorter than it says */
+        if (sent <= 0)
             return false;
-        }
-        at += got;
-        copy->done.bytes += (uint64_t)got;
+        copy->done.bytes += (uint64_t)sent;
     }
     return true;
 }

@@ -25,12 +25,19 @@ const char *layer_make(uint32_t number, int like) {
     if (fstatfs(like, &room) != 0)
         return "look at the scratch space";
     /* What it is copied from cannot outgrow that; 0, which means no limit, stays 0. */
-    snprintf(options, sizeof options, "mode=755,size=%llu,nr_inodes=%llu",
-             (unsigned long long)room.f_blocks * (unsigned long long)room.f_bsize, (unsigned long long)room.f_files);
+    int size = snprintf(options, sizeof options, "mode=755,size=%llu,nr_inodes=%llu",
+                        (unsigned long long)room.f_blocks * (unsigned long long)room.f_bsize,
+                        (unsigned long long)room.f_files);
     place_of(number, place, sizeof place);
     if (mkdir(place, 0755) != 0 && errno != EEXIST)
         return "make the layer's place";
-    return mount("layer", place, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOATIME, options) != 0 ? "mount a layer" : NULL;
+    /* Larger pages where a file fills them: half the time of the copy. Not every kernel is built with them. */
+    snprintf(options + size, sizeof options - (size_t)size, ",huge=within_size");
+    unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOATIME;
+    if (mount("layer", place, "tmpfs", flags, options) == 0)
+        return NULL;
+    options[size] = 0;
+    return errno != EINVAL || mount("layer", place, "tmpfs", flags, options) != 0 ? "mount a layer" : NULL;
 }
 
 const char *layer_seal(uint32_t number) {

@@ -29,11 +29,9 @@ struct copy {
     int from, to;   /* the directories that the copy is in now */
     int links;      /* where entries with several names are kept by their inode, until the end; -1: none met yet */
     int root;       /* of the target */
-    char *buffer;   /* COPY_BUFFER bytes */
     char place[40]; /* the name of `links` below the target's root */
     struct copied done;
 };
-enum { COPY_BUFFER = 256 << 10 };
 
 /* Copies everything below `from` into the empty directory `to`, and what belongs to `from` itself. NULL or the failed
  * step with errno. Nothing may change `from` meanwhile. */

@@ -1,14 +1,14 @@
 """`NativeSandbox`: an agent's sandbox that can save its files, be forked and be reset.
 
 It keeps its id and spec over a reset while everything of the kernel behind it is replaced. What may not overlap does
-not: one change of state at a time, and `destroy` waits for it.
+not: one change of state at a time; `destroy` ends a snapshot under way, and waits for a reset.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from dutyfree.core.contract import Sandbox, Snapshot
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost
@@ -16,16 +16,34 @@ from dutyfree.core.pending import Pending, finish
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.link import Link
 from dutyfree.guest.sandbox import AgentSandbox
-
-if TYPE_CHECKING:
-    from dutyfree.substrates.native.plan import Plan
+from dutyfree.substrates.native.plan import Plan
 
 MAX_FORKS = 1024
 """Of one call."""
 
 
+class Keeper(Protocol):
+    """What the substrate does for its sandboxes: it has the spawner, the layers and the plans."""
+
+    async def save(self, box: NativeSandbox, key: str | None) -> Snapshot:
+        """Make a snapshot."""
+        ...
+
+    async def fork(self, box: NativeSandbox, n: int) -> Sequence[Pending[Sandbox]]:
+        """Save the state, and promise sandboxes that start from it."""
+        ...
+
+    async def renew(self, box: NativeSandbox) -> None:
+        """Replace what is behind the sandbox by a fresh one, verified; on failure nothing is behind it."""
+        ...
+
+    async def release(self, box: NativeSandbox) -> None:
+        """End what is behind the sandbox and return when it is gone."""
+        ...
+
+
 class NativeSandbox(AgentSandbox):
-    """A sandbox of a `NativeSubstrate`, which does the work: it holds the spawner, the layers and the plans."""
+    """A sandbox of a `NativeSubstrate`."""
 
     def __init__(self, *, tag: int, plan: Plan, keeper: Keeper, **fields: Any) -> None:
         self.tag = tag
@@ -33,33 +51,41 @@ class NativeSandbox(AgentSandbox):
         self.plan = plan
         """What it is made of, now and after every reset."""
         self.made_ns = now_ns()
-        self.changing = asyncio.Lock()
-        """Held while the state is saved or replaced, and at the end."""
         self._keeper = keeper
-        super().__init__(**fields, release=self._give_up)
+        self._changing = asyncio.Lock()
+        self._renewing = asyncio.Lock()
+        super().__init__(release=self._give_up, **fields)
 
     async def snapshot(self, key: str | None = None) -> Snapshot:
         """Save the files as they are now."""
-        self._offered("snapshot")
-        async with self.changing:
-            await self._alive()
-            return await self._keeper.save(self, key)
+        self._need("snapshot")
+        async with self._changing:
+            await self._check_alive()
+            try:
+                return await self._keeper.save(self, key)
+            except DriverError:
+                await self._check_alive()  # it was destroyed meanwhile: then that is the reason
+                raise
 
     async def fork(self, n: int) -> Sequence[Pending[Sandbox]]:
         """Sandboxes that start from the files as they are now."""
-        self._offered("fork")
+        self._need("fork")
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MAX_FORKS:
             raise Misuse(f"must be a whole number between 1 and {MAX_FORKS}, not {n!r}", field="n", sandbox=self.id)
-        async with self.changing:
-            await self._alive()
-            return await self._keeper.fork(self, n)
+        async with self._changing:
+            await self._check_alive()
+            try:
+                return await self._keeper.fork(self, n)
+            except DriverError:
+                await self._check_alive()
+                raise
 
     async def reset(self) -> None:
-        """Return to the files, processes and limits at creation. A cancelled reset is completed first."""
-        self._offered("reset")
+        """Return to the state at creation. Cancelled: it is completed all the same, and raised then."""
+        self._need("reset")
         try:
-            async with self.changing:
-                await self._alive()
+            async with self._changing, self._renewing:
+                await self._check_alive()
                 with self.timeline.span("reset"):
                     await finish(self._keeper.renew(self))
         except SandboxLost:
@@ -78,27 +104,14 @@ class NativeSandbox(AgentSandbox):
         self._adopt(link)
         self.tag = tag
 
-    def lost(self, why: str) -> SandboxLost:
-        """The error for callers of a sandbox that is gone."""
-        return SandboxLost(f"the sandbox is gone: {why}", driver="native", sandbox=self.id)
-
-    def _offered(self, ability: str) -> None:
+    def _need(self, ability: str) -> None:
         if not getattr(self.capabilities, ability):
             raise self._unsupported(ability)
 
-    async def _alive(self) -> None:
+    async def _check_alive(self) -> None:
         if self.link.lost is not None or self._end is not None:
             raise await self.link.explain()
 
     async def _give_up(self) -> None:
-        async with self.changing:
+        async with self._renewing:
             await self._keeper.release(self)
-
-
-class Keeper:
-    """What a substrate does for its sandboxes."""
-
-    save: Callable[[NativeSandbox, str | None], Awaitable[Snapshot]]
-    fork: Callable[[NativeSandbox, int], Awaitable[Sequence[Pending[Sandbox]]]]
-    renew: Callable[[NativeSandbox], Awaitable[None]]
-    release: Callable[[NativeSandbox], Awaitable[None]]

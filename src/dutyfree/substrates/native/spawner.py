@@ -31,10 +31,12 @@ _HEAD = struct.Struct("=II")
 _NUMBERED = struct.Struct("=IIII")
 _COPY = struct.Struct("=IIIII")
 _EVENT = struct.Struct("=IIiI112s")
-_MAX_LAYERS, _MAX_BINDS, _TARGET_SIZE = 60, 8, 64
+MAX_LAYERS = 60
+_MAX_BINDS, _TARGET_SIZE = 8, 64
 _MAX_KNOWN = 1024
 _REUSE_AFTER = 64
-_CREATE_BODY = struct.Struct(f"=QQQQQIIII{_MAX_LAYERS}I" + f"I{_TARGET_SIZE}s" * _MAX_BINDS)
+"""Numbers of layers given up are left alone for so long: whoever still has one learns that it means nothing."""
+_CREATE_BODY = struct.Struct(f"=QQQQQIIII{MAX_LAYERS}I" + f"I{_TARGET_SIZE}s" * _MAX_BINDS)
 _FLAG_HOST_NETWORK, _FLAG_DISK = 1, 2
 
 ENDED_BY_ITSELF = "it ended by itself"
@@ -59,7 +61,7 @@ class Order:
 
     def pack(self, *, disk: bool) -> bytes:
         """`struct create_request` without its head: the same for every sandbox of the kind."""
-        layers = [*self.layers, *[0] * (_MAX_LAYERS - len(self.layers))]
+        layers = [*self.layers, *[0] * (MAX_LAYERS - len(self.layers))]
         binds: list[int | bytes] = []
         for number, target in [*self.binds, *[(0, "")] * (_MAX_BINDS - len(self.binds))]:
             binds += [number, os.fsencode(target)]
@@ -171,7 +173,7 @@ class Spawner:
 
     def new_layer(self) -> int:
         """A number for a layer that is yet to be made; `forget` it when it is no longer needed."""
-        if len(self._free_layers) > _REUSE_AFTER or self._last_layer + 1 >= _MAX_KNOWN and self._free_layers:
+        if len(self._free_layers) > _REUSE_AFTER or (self._last_layer + 1 >= _MAX_KNOWN and self._free_layers):
             return self._free_layers.popleft()
         if self._last_layer + 1 >= _MAX_KNOWN:
             raise Saturated(f"{_MAX_KNOWN - 1} layers are in use", driver="native", stage="image")
@@ -354,7 +356,8 @@ class Spawner:
         for answer in self._layer_answers.values():
             answer.set_exception(SandboxLost(why, driver="native"))
         self._layer_answers.clear()
-        for waiting in (*self._copies.values(), *self._inspections.values()):
+        waits: list[asyncio.Future[Any]] = [*self._copies.values(), *self._inspections.values()]
+        for waiting in waits:
             if not waiting.done():
                 waiting.set_exception(SandboxLost(why, driver="native"))
         for sandbox in self._sandboxes.values():
