@@ -65,9 +65,12 @@ class NativeSnapshot:
 class States:
     """Made with its substrate, closed by it after the last sandbox has ended."""
 
-    def __init__(self, spawner: Spawner, store: Store, gone: Callable[[int], None]) -> None:
-        """`gone` is told of each layer that is given up."""
-        self._gone = gone
+    def __init__(
+        self, spawner: Spawner, store: Store, *, removed: Callable[[str], None], given_up: Callable[[int], None]
+    ) -> None:
+        """`removed` is told of each name that means nothing any more, `given_up` of each layer's number."""
+        self._removed = removed
+        self._given_up = given_up
         self._spawner = spawner
         self._store = store
         self._states: dict[str, State] = {}
@@ -87,7 +90,7 @@ class States:
         for layer in layers:
             layer.users -= 1
             if layer.users == 0:
-                self._gone(layer.number)
+                self._given_up(layer.number)
                 self._spawner.forget(layer.number)
 
     async def save(self, tag: int, plan: Plan, key: str | None, *, heirs: int = 0) -> State:
@@ -112,6 +115,7 @@ class States:
     async def discard(self, state: State) -> None:
         """Take a state from view; sandboxes that stand on it are not disturbed. Calling it twice is fine."""
         known = self._states.pop(state.name, None)
+        self._removed(state.name)
         if state.image is None:
             await asyncio.to_thread(self._store.remove_snapshot, state.key)
         elif known is not None:

@@ -89,7 +89,7 @@ class NativeSubstrate(Substrate):
         self._store = store
         self._defaults = default_limits()
         self._boxes: set[Sandbox] = set()
-        self._states = States(spawner, store, self._forget)
+        self._states = States(spawner, store, removed=self._removed, given_up=self._given_up)
         self._verifier = Verifier(spawner, verify, self._witness)
         self._heirs: dict[Sandbox, State] = {}
         """Forks, and the state that each began with."""
@@ -116,6 +116,7 @@ class NativeSubstrate(Substrate):
         for box in list(self._boxes):
             await finish(box.destroy())
         await asyncio.gather(*self._resolving.values(), return_exceptions=True)
+        await self._verifier.close()
         self._states.close()
         await self._spawner.close()
         self._store.close()
@@ -318,10 +319,11 @@ class NativeSubstrate(Substrate):
         self._heirs[box] = state
         return box
 
-    def _forget(self, layer: int) -> None:
-        """Plans that stand on a layer end with it."""
-        for kind in [kind for kind, plan in self._plans.items() if layer in plan.order.layers]:
-            self._verifier.forget(self._plans.pop(kind))
+    def _removed(self, image: str) -> None:
+        self._plans = {kind: plan for kind, plan in self._plans.items() if kind[0] != image}
+
+    def _given_up(self, layer: int) -> None:
+        self._verifier.forget(layer)
 
     async def _disown(self, box: NativeSandbox) -> None:
         if box not in self._boxes:

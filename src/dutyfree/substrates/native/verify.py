@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal
@@ -45,6 +45,8 @@ class Verifier:
         self._spawner = spawner
         self._witness = witness
         self._references: dict[bytes, asyncio.Task[_Reference]] = {}
+        """By what the spawner is sent: equal orders give equal sandboxes."""
+        self._layers: dict[bytes, Sequence[int]] = {}
 
     async def learn(self, plan: Plan) -> None:
         """Look at a witness now, while the layers are as they are: what `check` compares with later."""
@@ -66,14 +68,21 @@ class Verifier:
             message = f"it is not as at the start: {'; '.join(differences[:_NAMED])}{more}"
             raise DriverError(message, driver="native", stage="reset")
 
-    def forget(self, plan: Plan) -> None:
-        """The plan is over: a layer of it was given up, and its number may come to mean another."""
-        self._references.pop(plan.packet, None)
+    async def close(self) -> None:
+        """Wait for witnesses under way: nobody asks for them any more."""
+        await asyncio.gather(*self._references.values(), return_exceptions=True)
+
+    def forget(self, layer: int) -> None:
+        """The layer was given up, and its number may come to mean another."""
+        for packet in [packet for packet, layers in self._layers.items() if layer in layers]:
+            del self._layers[packet]
+            self._references.pop(packet, None)
 
     async def _reference(self, plan: Plan) -> _Reference:
         task = self._references.get(plan.packet)
         if task is None:
             task = self._references[plan.packet] = asyncio.ensure_future(self._learn(plan))
+            self._layers[plan.packet] = plan.order.layers
         try:
             return await asyncio.shield(task)
         except BaseException:
