@@ -74,7 +74,7 @@ static const char *mount_root(const struct order *order, const int *fds, int dis
         writes = "/disk";
         if (move_mount_(disk_fd, "", AT_FDCWD, "/disk", MOVE_MOUNT_F_EMPTY_PATH) != 0)
             return "attach the disk";
-        if (mkdir("/disk/upper", 0755) != 0 || mkdir("/disk/work", 0755) != 0)
+        if (mkdir("/disk/upper", 0755) != 0 || mkdir("/disk/work", 0755) != 0 || !keep_upper("/disk/upper"))
             return "prepare the disk";
     }
     /* userxattr: mounted in a user namespace, where only user.* attributes can mark opaque directories. */

@@ -135,7 +135,15 @@ static const char *prepare_stage(bool host_network) {
         return "bind /dev/shm";
     if (syscall(__NR_pivot_root, ".", ".") != 0 || umount2(".", MNT_DETACH) != 0 || chdir("/") != 0)
         return "pivot to the stage";
-    return NULL;
+    return keep_upper("/upper") ? NULL : "open the scratch space";
+}
+
+bool keep_upper(const char *path) {
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    bool kept = fd >= 0 && (fd == UPPER_FD || dup3(fd, UPPER_FD, O_CLOEXEC) >= 0);
+    if (fd >= 0 && fd != UPPER_FD)
+        close(fd);
+    return kept;
 }
 
 _Noreturn static void fail(int socket_fd, const char *step) {

@@ -19,13 +19,14 @@
 
 #include "spawner.h"
 
-enum { MEMORY, PIDS, CPU, CONTROLLERS };
-static const char *const controllers[CONTROLLERS] = {"memory", "pids", "cpu"};
+/* The freezer first: what a killed owner left frozen must be thawed before it can end. */
+enum { FREEZER, MEMORY, PIDS, CPU, CONTROLLERS };
+static const char *const controllers[CONTROLLERS] = {"freezer", "memory", "pids", "cpu"};
 
 enum cgroup_kind cgroup_kind;
 char cgroup_lost[96];
-static int base[CONTROLLERS] = {-1, -1, -1}; /* <hierarchy>/<where we are> */
-static int ours[CONTROLLERS] = {-1, -1, -1}; /* …/dutyfree-<pid>-<start> */
+static int base[CONTROLLERS] = {-1, -1, -1, -1}; /* <hierarchy>/<where we are> */
+static int ours[CONTROLLERS] = {-1, -1, -1, -1}; /* …/dutyfree-<pid>-<start>; -1: not there (the freezer may be) */
 static char our_name[64];
 
 /* Field 22 of /proc/PID/stat; the command's name (field 2) may hold spaces and parentheses. */
@@ -57,8 +58,11 @@ static void remove_tree(int parent, const char *name) {
     /* v1 only: gives the page cache back first, so that no dying cgroup stays. Absent on v2, where it is not needed:
      * there the charge moves to the parent. */
     write_file(fd, "memory.force_empty", "0");
+    bool thawed = write_file(fd, "freezer.state", "THAWED");
     closedir(listing);
-    unlinkat(parent, name, AT_REMOVEDIR);
+    /* What was frozen has been killed, and dies now that it is thawed. */
+    for (int tries = 0; unlinkat(parent, name, AT_REMOVEDIR) != 0 && errno == EBUSY && thawed && tries < 500; tries++)
+        usleep(1000);
 }
 
 static void sweep(int parent) {
@@ -163,12 +167,15 @@ static bool prepare_v2(void) {
 static bool prepare_v1(void) {
     for (int i = 0; i < CONTROLLERS; i++) {
         char point[512], place[512], path[1100];
-        if (!find_mount(controllers[i], point, sizeof point))
+        if (!find_mount(controllers[i], point, sizeof point)) {
+            if (i == FREEZER)
+                continue;
             return false;
+        }
         own_place(controllers[i], place, sizeof place);
         snprintf(path, sizeof path, "%s%s", point, place);
         base[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (base[i] < 0 || (ours[i] = make_ours(base[i])) < 0)
+        if ((base[i] < 0 || (ours[i] = make_ours(base[i])) < 0) && i != FREEZER)
             return false;
     }
     cgroup_kind = CGROUP_V1;
@@ -201,7 +208,7 @@ bool cgroup_make(struct cgroup *cgroup, uint32_t number) {
         return true;
     snprintf(name, sizeof name, "%u", number);
     for (int i = 0; i < (cgroup_kind == CGROUP_V2 ? 1 : CONTROLLERS); i++)
-        if (mkdirat(ours[i], name, 0755) != 0 && errno != EEXIST)
+        if (ours[i] >= 0 && mkdirat(ours[i], name, 0755) != 0 && errno != EEXIST)
             return false;
     return true;
 }
@@ -261,7 +268,7 @@ bool cgroup_join(const struct cgroup *cgroup, pid_t pid) {
     if (cgroup_kind != CGROUP_V1)
         return true;
     for (int i = 0; i < CONTROLLERS; i++)
-        if (!write_number(cgroup, i, "cgroup.procs", (uint64_t)pid, ""))
+        if (ours[i] >= 0 && !write_number(cgroup, i, "cgroup.procs", (uint64_t)pid, ""))
             return false;
     return true;
 }
@@ -283,6 +290,59 @@ uint64_t cgroup_oom_kills(int oom_fd) {
     text[size] = 0;
     const char *at = strstr(text, "oom_kill ");
     return at ? strtoull(at + strlen("oom_kill "), NULL, 10) : 0;
+}
+
+int cgroup_open_freezer(const struct cgroup *cgroup) {
+    char path[48];
+    if (cgroup_kind == CGROUP_NONE || ours[FREEZER] < 0)
+        return -1;
+    snprintf(path, sizeof path, "%u/%s", cgroup->number, cgroup_kind == CGROUP_V2 ? "cgroup.freeze" : "freezer.state");
+    return openat(ours[FREEZER], path, O_RDWR | O_CLOEXEC);
+}
+
+static bool read_text(const struct cgroup *cgroup, int controller, const char *name, char *text, size_t size) {
+    char path[64];
+    snprintf(path, sizeof path, "%u/%s", cgroup->number, name);
+    int fd = openat(ours[controller], path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, text, size - 1);
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = 0;
+    text[strcspn(text, "\n")] = 0;
+    return got > 0;
+}
+
+bool cgroup_is_frozen(const struct cgroup *cgroup, int freezer_fd) {
+    char text[128];
+    if (cgroup_kind == CGROUP_V1) { /* reading is also what moves it on from FREEZING */
+        ssize_t size = pread(freezer_fd, text, sizeof text, 0);
+        return size >= 6 && memcmp(text, "FROZEN", 6) == 0;
+    }
+    int fd = openat(ours[FREEZER], (snprintf(text, sizeof text, "%u/cgroup.events", cgroup->number), text),
+                    O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[size > 0 ? size : 0] = 0;
+    return strstr(text, "frozen 1") != NULL;
+}
+
+void cgroup_describe(const struct cgroup *cgroup, char *text, size_t size) {
+    static const struct {
+        int controller;
+        const char *v1, *v2;
+    } shown[] = {{MEMORY, "memory.limit_in_bytes", "memory.max"},
+                 {PIDS, "pids.max", "pids.max"},
+                 {PIDS, "pids.current", "pids.current"},
+                 {CPU, "cpu.cfs_quota_us", "cpu.max"}};
+    char value[64];
+    size_t used = 0;
+    *text = 0;
+    for (size_t i = 0; i < sizeof shown / sizeof *shown && cgroup_kind != CGROUP_NONE; i++) {
+        const char *name = cgroup_kind == CGROUP_V1 ? shown[i].v1 : shown[i].v2;
+        if (read_text(cgroup, shown[i].controller, name, value, sizeof value) && used < size)
+            used += (size_t)snprintf(text + used, size - used, " %s=%s", shown[i].v2, value);
+    }
 }
 
 void cgroup_remove_all(void) {

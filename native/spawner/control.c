@@ -10,8 +10,9 @@
 
 int control_fd = -1;
 
-/* Events the owner's socket had no room for. A sandbox gives at most two, a layer one: it cannot overflow. */
-static struct event backlog[2 * MAX_SANDBOXES + MAX_KNOWN];
+/* Events the owner's socket had no room for. A sandbox gives at most three (one of an inspection), a layer one and a
+ * snapshot one: it cannot overflow. */
+static struct event backlog[4 * MAX_SANDBOXES + MAX_KNOWN];
 static size_t backlog_first, backlog_count;
 enum { BACKLOG = sizeof backlog / sizeof *backlog };
 

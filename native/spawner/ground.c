@@ -20,7 +20,7 @@
 
 struct host_powers powers;
 static int host_ns = -1, ground_ns = -1;
-static enum { UNKNOWN, SHALLOW, DEEP } known[MAX_KNOWN];
+enum layer_state layer_known[MAX_KNOWN];
 
 bool write_file(int dir_fd, const char *name, const char *text) {
     int fd = openat(dir_fd, name, O_WRONLY | O_CLOEXEC);
@@ -143,7 +143,7 @@ bool ground_leave_host(void) {
 
 const char *ground_add_layer(uint32_t number, const char *path, bool deep) {
     char place[32];
-    if (number >= MAX_KNOWN || known[number]) {
+    if (number >= MAX_KNOWN || layer_known[number]) {
         errno = number >= MAX_KNOWN ? ENOSPC : EEXIST;
         return "number the layer";
     }
@@ -167,7 +167,7 @@ const char *ground_add_layer(uint32_t number, const char *path, bool deep) {
     int saved = errno;
     close(tree);
     errno = saved;
-    known[number] = failed ? UNKNOWN : deep ? DEEP : SHALLOW;
+    layer_known[number] = failed ? LAYER_UNKNOWN : deep ? LAYER_DEEP : LAYER_SHALLOW;
     return failed;
 }
 
@@ -186,15 +186,15 @@ static int clone_shifted(const char *place, int userns_fd, unsigned recursion) {
 
 int ground_clone_layer(uint32_t number, int userns_fd) {
     char place[32];
-    if (number >= MAX_KNOWN || known[number] == UNKNOWN) {
+    if (number >= MAX_KNOWN || layer_known[number] == LAYER_UNKNOWN) {
         errno = ENOENT;
         return -1;
     }
     snprintf(place, sizeof place, "/layers/%u", number);
-    int tree = clone_shifted(place, userns_fd, known[number] == DEEP ? AT_RECURSIVE : 0);
-    if (tree < 0 && errno == EINVAL && known[number] == DEEP) {
+    int tree = clone_shifted(place, userns_fd, layer_known[number] == LAYER_DEEP ? AT_RECURSIVE : 0);
+    if (tree < 0 && errno == EINVAL && layer_known[number] == LAYER_DEEP) {
         /* Something is mounted below whose filesystem cannot shift owners: then without what is below. */
-        known[number] = SHALLOW;
+        layer_known[number] = LAYER_SHALLOW;
         tree = clone_shifted(place, userns_fd, 0);
     }
     return tree;

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "spawner.h"
+#include "state.h"
 
 /* Making a blank costs the kernel a millisecond, which the new sandbox's first command would feel: so not right after
  * an order. A burst that empties the stock pays that millisecond each. */
@@ -66,7 +67,7 @@ static struct sandbox *free_entry(void) {
     return NULL;
 }
 
-static struct sandbox *find_tag(uint32_t tag) {
+struct sandbox *find_sandbox(uint32_t tag) {
     for (uint32_t i = 0; i < highest; i++)
         if ((sandboxes[i].life == LIVE || sandboxes[i].life == DYING) && sandboxes[i].tag == tag)
             return &sandboxes[i];
@@ -99,22 +100,27 @@ static void report_death(struct sandbox *sandbox, int status) {
 
 static void collect_deaths(void) {
     int status;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        if (snapshot_collect(pid, status))
+            continue;
         for (uint32_t i = 0; i < highest; i++)
             if (sandboxes[i].life != EMPTY && sandboxes[i].pid == pid) {
                 /* The first process of a pid namespace is collected after all others: the cgroups are empty now. */
+                snapshot_abandon_of(&sandboxes[i]);
                 report_death(&sandboxes[i], status);
                 close_if_open(sandboxes[i].socket_fd);
                 blank_close_prepared(&sandboxes[i]);
                 slot_put(sandboxes[i].slot);
                 sandboxes[i].life = EMPTY;
             }
+    }
 }
 
 static void end_sandbox(struct sandbox *sandbox, enum gone_reason reason) {
     if (sandbox->life != LIVE)
         return;
     sandbox->reason = reason;
+    snapshot_abandon_of(sandbox); /* what is frozen does not die */
     blank_kill(sandbox);
 }
 
@@ -181,6 +187,15 @@ static bool create_request_is_sound(const struct create_request *request, ssize_
     return true;
 }
 
+static void inspect_for_owner(uint32_t tag, const int *fds, int fd_count) {
+    struct sandbox *sandbox = find_sandbox(tag);
+    const char *step = "find the sandbox";
+    errno = ESRCH;
+    if (sandbox && sandbox->life == LIVE && fd_count == 1)
+        step = inspect(sandbox, fds[0]);
+    send_event(EVENT_INSPECTED, tag, step ? errno : 0, 0, step ? step : "");
+}
+
 static void serve_request(const void *packet, ssize_t size, const int *fds, int fd_count) {
     const struct request_head *head = packet;
     const struct layer_request *layer = packet;
@@ -202,7 +217,7 @@ static void serve_request(const void *packet, ssize_t size, const int *fds, int 
             send_event(EVENT_FAILED, head->tag, EINVAL, 0, "read the request");
         break;
     case REQUEST_DESTROY:
-        if ((sandbox = find_tag(head->tag)))
+        if ((sandbox = find_sandbox(head->tag)))
             end_sandbox(sandbox, GONE_DESTROYED);
         else
             send_event(EVENT_GONE, head->tag, 0, GONE_DESTROYED, "");
@@ -210,6 +225,22 @@ static void serve_request(const void *packet, ssize_t size, const int *fds, int 
     case REQUEST_STOCK:
         if (size >= (ssize_t)sizeof *layer)
             stock_target = layer->number < 256 ? layer->number : 256;
+        break;
+    case REQUEST_SNAPSHOT:
+        if (size > (ssize_t)sizeof(struct snapshot_request) && ((const char *)packet)[size - 1] == 0)
+            snapshot_begin(packet, (const char *)packet + sizeof(struct snapshot_request));
+        break;
+    case REQUEST_ABANDON:
+        snapshot_abandon(head->tag);
+        break;
+    case REQUEST_FORGET:
+        if (size >= (ssize_t)sizeof *layer) {
+            layer_forget(layer->number);
+            expect(NULL); /* the number may come to mean another layer: no blank that holds this one may be taken */
+        }
+        break;
+    case REQUEST_INSPECT:
+        inspect_for_owner(head->tag, fds, fd_count);
         break;
     }
 }
@@ -314,8 +345,10 @@ static void loop(int signal_fd, int owner_fd) {
 
 static void end_everything(void) {
     for (uint32_t i = 0; i < highest; i++)
-        if (sandboxes[i].life != EMPTY)
+        if (sandboxes[i].life != EMPTY) {
+            snapshot_abandon_of(&sandboxes[i]);
             kill(sandboxes[i].pid, SIGKILL);
+        }
     while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
         ;
     cgroup_remove_all();

@@ -10,6 +10,7 @@
  *   birth.c    the blank's last steps: its root, its privileges dropped, then the agent
  *   filter.c   the seccomp filter
  *   disk.c     disk-backed scratch space
+ *   state.h    the rooms of snapshots and resets
  *
  * A clone copies the descriptor table and its child closes the copies, so a live sandbox keeps none open here.
  *
@@ -40,6 +41,10 @@ enum request_type {
     REQUEST_CREATE,    /* struct create_request; one descriptor: the agent's end of the stream (and the disk image) */
     REQUEST_DESTROY,   /* struct request_head: kill; answered by EVENT_GONE */
     REQUEST_STOCK,     /* struct layer_request: keep this many blanks ready */
+    REQUEST_SNAPSHOT,  /* struct snapshot_request (state.h) and a path */
+    REQUEST_ABANDON,   /* struct request_head: end that snapshot; it is answered all the same */
+    REQUEST_FORGET,    /* struct layer_request: give up a layer's number */
+    REQUEST_INSPECT,   /* struct request_head; one descriptor: a file for the manifest of the sandbox */
 };
 
 struct request_head {
@@ -78,6 +83,8 @@ enum event_type {
     EVENT_LAYER,     /* answer to REQUEST_LAYER; error 0 or errno, detail the step */
     EVENT_FAILED,    /* the sandbox `tag` could not be made; it is gone */
     EVENT_GONE,      /* the sandbox `tag` is dead and everything it owned is freed */
+    EVENT_SAVED,     /* answer to REQUEST_SNAPSHOT; error and step, or "entries;bytes" */
+    EVENT_INSPECTED, /* answer to REQUEST_INSPECT; error and step */
 };
 
 enum gone_reason { GONE_DIED, GONE_DESTROYED, GONE_LIFETIME, GONE_OOM };
@@ -115,6 +122,8 @@ const char *ground_prepare(void);
 const char *ground_add_layer(uint32_t number, const char *path, bool deep);
 /* A detached, read-only clone of a layer, its owners shifted into the id range of `userns_fd`. -1 with errno. */
 int ground_clone_layer(uint32_t number, int userns_fd);
+/* What is known of each layer, by its number. */
+extern enum layer_state { LAYER_UNKNOWN, LAYER_SHALLOW, LAYER_DEEP } layer_known[MAX_KNOWN];
 /* Step out to where the host's paths are visible, and back. */
 bool ground_enter_host(void);
 bool ground_leave_host(void);
@@ -145,6 +154,11 @@ int cgroup_open(const struct cgroup *cgroup);
 /* Where out-of-memory kills are counted; -1 where they are not. */
 int cgroup_open_oom(const struct cgroup *cgroup);
 uint64_t cgroup_oom_kills(int oom_fd);
+/* Where the cgroup is frozen and thawed; -1 where it cannot be. */
+int cgroup_open_freezer(const struct cgroup *cgroup);
+bool cgroup_is_frozen(const struct cgroup *cgroup, int freezer_fd);
+/* What is set now, as one line of text. */
+void cgroup_describe(const struct cgroup *cgroup, char *text, size_t size);
 void cgroup_remove_all(void);
 
 /* ---- slot.c ---- */
@@ -186,6 +200,12 @@ const struct create_request *expected_request(void);
 uint32_t expected_number(const struct create_request *request);
 
 /* ---- blank.c ---- */
+
+/* In every sandbox's first process: the directory that takes what the sandbox writes. Close-on-exec, and out of reach
+ * for code inside, which may not look at that process; the spawner reaches it through /proc. */
+enum { UPPER_FD = 15 };
+/* In the child: makes it so. */
+bool keep_upper(const char *path);
 
 enum life { EMPTY, BLANK, LIVE, DYING };
 

@@ -63,11 +63,11 @@ class AgentSandbox(Sandbox):
         self.timeline = timeline
         self.link = link
         link.cause = reason or link.cause
-        link.broken = self._begin_end
         self._release = release
         self._forwards: set[forward.AgentForward] = set()
         self._end: asyncio.Task[None] | None = None
-        self._configure({**(env or {}), **spec.env}, spec.cwd or cwd, spec.user or user)
+        self._defaults = ({**(env or {}), **spec.env}, spec.cwd or cwd, spec.user or user)
+        self._adopt(link)
 
     async def run(
         self,
@@ -181,12 +181,24 @@ class AgentSandbox(Sandbox):
         if self._end is not None:
             await finish(asyncio.shield(self._end))
 
-    def _configure(self, env: Mapping[str, str], cwd: str | None, user: str | None) -> None:
+    def _adopt(self, link: Link) -> None:
+        """Tell an agent what holds for every action, and take it for this sandbox's own."""
+        env, cwd, user = self._defaults
         items = env_items(env)
         idle_ns = int((self.spec.idle_s or 0) * 1e9)
         if items or cwd or user or idle_ns:
             check_request(b"".join(items), (), items, "env")
-            self.link.configure(cwd=optional_path("cwd", cwd), user=user_bytes(user), env=items, idle_ns=idle_ns)
+            link.configure(cwd=optional_path("cwd", cwd), user=user_bytes(user), env=items, idle_ns=idle_ns)
+        link.broken = self._begin_end
+        self.link = link
+
+    async def _leave(self, why: str) -> None:
+        """End what was begun with the present agent; another one may be adopted after it."""
+        forwards, self._forwards = self._forwards, set()
+        self.link.cause = None
+        self.link.close(why)
+        for made in forwards:
+            await made.close()
 
     def _owned(self, made: forward.AgentForward) -> forward.AgentForward:
         self._forwards.add(made)

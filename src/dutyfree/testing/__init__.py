@@ -27,6 +27,7 @@ pytest.register_assert_rewrite(
             "lifecycle",
             "output",
             "shell",
+            "state",
             "stream",
             "transfer",
         )
@@ -43,6 +44,7 @@ from dutyfree.testing.isolation import IsolationSuite, LimitSuite  # noqa: E402
 from dutyfree.testing.lifecycle import EndOfLifeSuite, LifecycleSuite  # noqa: E402
 from dutyfree.testing.output import OutputSuite  # noqa: E402
 from dutyfree.testing.shell import ShellSuite  # noqa: E402
+from dutyfree.testing.state import ForkSuite, ResetSuite, SnapshotSuite  # noqa: E402
 from dutyfree.testing.stream import StreamSuite  # noqa: E402
 from dutyfree.testing.transfer import TransferSuite  # noqa: E402
 
@@ -53,13 +55,16 @@ __all__ = [
     "EndOfLifeSuite",
     "EndingSuite",
     "FileSuite",
+    "ForkSuite",
     "ForwardSuite",
     "IsolationSuite",
     "LifecycleSuite",
     "LimitSuite",
     "LinkedFileSuite",
     "OutputSuite",
+    "ResetSuite",
     "ShellSuite",
+    "SnapshotSuite",
     "StreamSuite",
     "Suite",
     "TransferSuite",
@@ -81,5 +86,8 @@ class ContractSuite(
     ForwardSuite,
     IsolationSuite,
     LimitSuite,
+    SnapshotSuite,
+    ForkSuite,
+    ResetSuite,
 ):
     """All topics."""

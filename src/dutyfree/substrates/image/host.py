@@ -124,8 +124,9 @@ def provide(store: Store, root: Path = Path("/")) -> tuple[Manifest, Skeleton]:
     key = skeleton.key
     with store.exclusive(key):
         manifest = store.manifest(key)
-        if manifest is not None and not is_whole(skeleton, store.layer(key)):
+        if manifest is not None and not is_whole(skeleton, store.layer_paths(manifest)[0]):
             store.retire(key)
+            store.layers.discard(key)
             manifest = None
         if manifest is None:
             manifest = _build(store, skeleton, key, root)
@@ -143,7 +144,7 @@ def _build(store: Store, skeleton: Skeleton, key: str, root: Path) -> Manifest:
     with store.building() as building:
         write(skeleton, building.rootfs)
         # Not forced to disk: `is_whole` notices, and this is on the way to somebody's first sandbox.
-        store.publish(building, manifest, durable=False)
+        manifest = store.publish(building, manifest, durable=False)
     for other in store.manifests():
         if other.kind == "host" and other.key != key:
             store.retire(other.key, only_if_idle=True)

@@ -13,7 +13,8 @@ from typing import IO
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.substrates.image import rootfs as image_rootfs
 from dutyfree.substrates.image.archive import MAX_BYTES, Unpacked, unpack
-from dutyfree.substrates.image.store import Building, Manifest, Store
+from dutyfree.substrates.image.place import Building
+from dutyfree.substrates.image.store import Manifest, Store
 from dutyfree.substrates.image.stream import Hashed, decompressed, from_directory
 
 _FORMAT = "rootfs-1"
@@ -80,8 +81,7 @@ def _publish(store: Store, building: Building, key: str, result: Unpacked, about
         env=about.env,
         notes=about.notes + result.notes,
     )
-    store.publish(building, manifest)
-    return manifest
+    return store.publish(building, manifest)
 
 
 def _opened(path: Path) -> IO[bytes]:

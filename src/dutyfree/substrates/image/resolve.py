@@ -1,6 +1,7 @@
 """From the name of an image to what a sandbox is mounted from.
 
-A name is `host`, `bench`, a name given by `dutyfree image import`, or the absolute path of a rootfs directory or tar.
+A name is `host`, `bench`, a name given by `dutyfree image import`, `snapshot:<key>`, or the absolute path of a rootfs
+directory or tar.
 Resolving blocks (it may unpack an archive), so it belongs in a thread; a name resolved before costs microseconds. Every
 image answered is held in its store: `dutyfree image remove` deletes it only when the holder is gone.
 """
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.substrates.image import host as image_host
 from dutyfree.substrates.image import rootfs as image_rootfs
@@ -37,6 +39,8 @@ class Image:
     """Changes when the content does (hex)."""
     layers: tuple[Path, ...]
     """Read-only directories, uppermost first."""
+    layer_keys: tuple[str, ...] = ()
+    """The same, as `Store.save_snapshot` takes them."""
     binds: tuple[tuple[Path, str], ...] = ()
     """Host directories to bind, read-only and with what is mounted below them, on absolute paths inside."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -78,7 +82,7 @@ def check_name(name: str) -> None:
 
 def known(store: Store) -> list[str]:
     """Every name that means something here, built or not."""
-    return sorted({"host", "bench", *store.names()})
+    return sorted({"host", "bench", *(name for name in store.names() if not name.startswith(SNAPSHOT_PREFIX))})
 
 
 def _find(name: str, store: Store) -> Image:
@@ -88,13 +92,16 @@ def _find(name: str, store: Store) -> Image:
         return _host(name, store)
     if name.startswith("/"):
         return _at_path(name, store)
-    key = store.named(name) if _NAME.fullmatch(name) else None
+    snapshot = name.startswith(SNAPSHOT_PREFIX)
+    key = store.named(name) if snapshot or _NAME.fullmatch(name) else None
     if key == ALIAS:
         return _host(name, store)
     if key is not None and (image := _stored(name, key, store)) is not None:
         return image
     if name == "bench":
         raise Unavailable("image 'bench' is not built yet", enable=BUILD_BENCH, driver="native")
+    if snapshot:
+        raise Misuse(f"there is no {name[:200]!r}: it was removed, or made elsewhere", field="image", driver="native")
     raise _unknown(name, store)
 
 
@@ -127,7 +134,7 @@ def _directory(name: str, path: Path) -> Image:
         key = image_rootfs.fingerprint(path)
     except OSError as error:  # no permission, or it is being changed
         raise Misuse(f"{name!r} cannot be read: {error}", field="image", driver="native") from error
-    return Image(name=name, key=key, layers=(path,))
+    return Image(name=name, key=key, layers=(path,), layer_keys=(os.fspath(path),))
 
 
 def _archive(name: str, path: Path, store: Store) -> Image:
@@ -157,7 +164,9 @@ def _image(name: str, manifest: Manifest, store: Store) -> Image:
     return Image(
         name=name,
         key=manifest.key,
-        layers=(store.layer(manifest.key),),
+        layers=store.layer_paths(manifest),
+        layer_keys=manifest.layers,
+        binds=tuple((Path(source), target) for source, target in manifest.binds),
         env=manifest.env,
         cwd=manifest.cwd,
         user=manifest.user,
@@ -166,7 +175,7 @@ def _image(name: str, manifest: Manifest, store: Store) -> Image:
 
 def _signs(image: Image, store: Store) -> tuple[object, ...]:
     """What must be unchanged for an earlier answer to hold: a few calls to stat."""
-    signs: list[object] = [_sign(os.fspath(image.layers[0]))]
+    signs: list[object] = [_sign(os.fspath(image.layers[0])), _sign(f"{store.root}/images/{image.key}/image.json")]
     if image.binds:
         signs += [_sign(path) for path in _HOST_SIGNS]
     if image.name.startswith("/"):

@@ -1,37 +1,45 @@
-"""Where images lie on disk, and who may delete them when.
+"""Images on disk, and who may delete them when.
 
-    <root>/images/<key>/rootfs      a read-only layer; `image.json` beside it says what it is
+    <root>/images/<key>/image.json  what an image is: its layers, and what commands start with
+    <root>/layers/<key>             see `layer`
     <root>/names/<name>             a symlink: to ../images/<key>, or to `host` (an alias of the host image)
     <root>/paths/<digest>           which image the archive at a path became, so that it is not read again
-    <root>/building/<random>        work in progress, locked by its builder
-    <root>/trash/<random>           removed, and deleted once nobody holds it
 
 An image appears by one rename and is never changed afterwards, so a crash leaves either all of it or a leftover that
-the next builder sweeps. Whoever resolves an image holds a shared flock on its directory until `Store.close` or the
-process's death; removal renames first, and deletes only what nobody holds. Knows nothing of what an image contains.
+the next sweep deletes. Whoever resolves an image holds a shared flock on its directory until `Store.close` or the
+process's death; removal renames first, and deletes only what nobody holds. An image keeps its layers, also one that was
+removed and is still in use: that is the reference count, and a killed process cannot get it wrong. A snapshot is an
+image that is called `snapshot:<key>`. Knows nothing of what a layer contains.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import hashlib
 import json
 import os
-import secrets
-import shutil
-import stat
+import re
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from dutyfree.core.errors import Unavailable
+from dutyfree.core.contract import SNAPSHOT_PREFIX
+from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.substrates.image.layer import Layers
+from dutyfree.substrates.image.place import Building, Place, delete, locate, scan, try_lock
 
 ALIAS = "host"
 """What a name's symlink says when it stands for the host image, whatever that is at the time."""
+
+MAX_LAYERS = 60
+"""Of one image: what the native spawner mounts."""
+
+_SNAPSHOT_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,55 +48,42 @@ class Manifest:
 
     key: str
     kind: str
-    """host · archive · directory · bench: how it was made."""
+    """host · archive · directory · bench · oci · snapshot: how it was made."""
     made_s: float
     """Unix time at which it was complete."""
     size_bytes: int
-    """Bytes of file content."""
+    """Bytes of file content, in all layers."""
     source: str
     """Where it came from, for people."""
+    layers: tuple[str, ...] = ()
+    """Uppermost first: keys of layers here, or absolute paths of directories that are used where they are."""
+    binds: tuple[tuple[str, str], ...] = ()
+    """Of a snapshot over `host`: directories of this machine, and where they are inside."""
     recipe: str = ""
     """Key of what was asked for, where that differs from what came out (`bench`)."""
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     user: str | None = None
+    temporary: bool = False
+    """A snapshot that goes with the store that saved it."""
     notes: tuple[str, ...] = ()
     """What was left out or changed on the way in, for people."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Building:
-    """A directory to build in. `lock_fd` may be passed to child processes: while any of them lives, nobody sweeps."""
-
-    path: Path
-    lock_fd: int
-
-    @property
-    def rootfs(self) -> Path:
-        """The layer to be."""
-        return self.path / "rootfs"
-
-
-def locate(environ: Mapping[str, str], uid: int) -> Path:
-    """The directory that holds everything: DUTYFREE_HOME, else the system's for root and the user's own for others."""
-    if home := environ.get("DUTYFREE_HOME"):
-        return Path(home).absolute()
-    if uid == 0:
-        return Path("/var/lib/dutyfree")
-    data = environ.get("XDG_DATA_HOME", "")
-    # The XDG specification has relative values ignored.
-    return (Path(data) if data.startswith("/") else Path.home() / ".local/share") / "dutyfree"
-
-
-class Store:
+class Store(Place):
     """The images below one directory. Safe for many threads and processes at once."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        super().__init__(root)
+        self.layers = Layers(self)
         self.memo: dict[str, object] = {}
         """What was resolved already; `image.resolve` owns what is in it."""
         self._held: dict[str, int] = {}
+        self._temporary: dict[str, int] = {}
+        self._users: dict[str, int] = {}
         self._guard = threading.Lock()
+        self._manifests: dict[tuple[int, int], Manifest | None] = {}
+        self._swept = False
 
     @classmethod
     def default(cls) -> Store:
@@ -96,11 +91,14 @@ class Store:
         return cls(locate(os.environ, os.geteuid()))
 
     def close(self) -> None:
-        """Give up every image held; they may be deleted from now on."""
+        """Give up every image held, and remove the temporary snapshots saved here."""
+        for key in tuple(self._temporary):
+            self.remove_snapshot(key)
         with self._guard:
             self.memo.clear()
             while self._held:
                 os.close(self._held.popitem()[1])
+        self.layers.close()
 
     # -- images
 
@@ -108,25 +106,29 @@ class Store:
         """Where the image with that key is, or would be."""
         return self.root / "images" / key
 
-    def layer(self, key: str) -> Path:
-        """The rootfs of the image with that key."""
-        return self.directory(key) / "rootfs"
+    def layer_paths(self, manifest: Manifest) -> tuple[Path, ...]:
+        """The directories an image is mounted from, uppermost first."""
+        return tuple(map(self.layers.path, manifest.layers))
 
     def manifest(self, key: str) -> Manifest | None:
         """What is known of the image with that key; None: there is no such image."""
-        try:
-            content = json.loads((self.directory(key) / "image.json").read_text())
-        except FileNotFoundError:
-            return None
-        content["notes"] = tuple(content["notes"])
-        return Manifest(**content)
+        return self._read(self.directory(key))
 
     def manifests(self) -> list[Manifest]:
         """Every image here, oldest first."""
-        with contextlib.suppress(FileNotFoundError):
-            found = [self.manifest(entry.name) for entry in os.scandir(self.root / "images")]
-            return sorted((m for m in found if m is not None), key=lambda m: m.made_s)
-        return []
+        found = [self._read(Path(entry.path)) for entry in scan(self.root / "images")]
+        return sorted((m for m in found if m is not None), key=lambda m: m.made_s)
+
+    def _read(self, directory: Path) -> Manifest | None:
+        """What `image.json` says; read once, since it never changes. None: it is not there, or of an earlier form."""
+        try:
+            status = os.stat(directory / "image.json")
+            sign = status.st_ino, status.st_mtime_ns
+            if sign not in self._manifests:
+                self._manifests[sign] = _parse((directory / "image.json").read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return self._manifests[sign]
 
     def hold(self, key: str) -> bool:
         """Keep the image with that key from being deleted until `close`. False: it is gone already."""
@@ -145,10 +147,40 @@ class Store:
             if not current:
                 os.close(fd)
                 return False
-            if (old := self._held.pop(key, None)) is not None:
-                os.close(old)
-            self._held[key] = fd
+            self._keep(key, fd)
+            with contextlib.suppress(PermissionError):
+                os.utime(fd)  # when it was last used, for the collector
             return True
+
+    def borrow(self, key: str) -> None:
+        """Say that a sandbox runs on an image that we hold; `give_back` when it has ended.
+
+        Only for images that are removed while the store is open, which snapshots are: what was borrowed is let go when
+        it was removed and its last user has ended, all else with `close`.
+        """
+        with self._guard:
+            self._users[key] = self._users.get(key, 0) + 1
+
+    def give_back(self, key: str) -> None:
+        """One user less."""
+        with self._guard:
+            self._users[key] -= 1
+        if not self.directory(key).exists():
+            self._let_go(key)
+            self.sweep()
+
+    def _let_go(self, key: str) -> None:
+        """Stop holding a removed image, if all its users said that they have ended."""
+        with self._guard:
+            if self._users.get(key) == 0:
+                del self._users[key]
+                if (fd := self._held.pop(key, None)) is not None:
+                    os.close(fd)
+
+    def _keep(self, key: str, fd: int) -> None:
+        if (old := self._held.pop(key, None)) is not None:
+            os.close(old)
+        self._held[key] = fd
 
     def _is_current(self, key: str, fd: int) -> bool:
         try:
@@ -157,53 +189,130 @@ class Store:
             return False
         return os.path.samestat(there, os.fstat(fd))
 
-    @contextlib.contextmanager
-    def building(self) -> Iterator[Building]:
-        """A fresh directory with an empty `rootfs` in it; deleted at the end unless it was published."""
-        self._prepare()
-        self.sweep()
-        path = self.root / "building" / secrets.token_hex(8)
-        # The store's lock keeps a sweeper from seeing the directory before it is locked.
-        with self._locked():
-            path.mkdir(mode=0o711)
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        try:
-            building = Building(path=path, lock_fd=fd)
-            building.rootfs.mkdir()
-            building.rootfs.chmod(0o755)
-            yield building
-        finally:
-            try:
-                delete(path)
-            finally:
-                os.close(fd)
-
-    def publish(self, building: Building, manifest: Manifest, *, durable: bool = True) -> None:
-        """Make what was built the image `manifest.key`, by one rename. If there is one already, that one stays.
+    def publish(self, building: Building, manifest: Manifest, *, durable: bool = True) -> Manifest:
+        """Make what was built an image of one layer. If there is one with that key already, that one stays.
 
         durable: on disk before it is visible, so that not even a power cut leaves half of it.
         """
-        note = building.path / "image.json"
-        note.write_text(json.dumps(asdict(manifest), indent=1, default=dict) + "\n")
-        if durable:
-            _sync(building.lock_fd)
-        # Released before it is visible: an image is locked by those who use it only.
-        with self._locked():
-            fcntl.flock(building.lock_fd, fcntl.LOCK_UN)
-            # Fails on a directory that is not empty, which is what an image that came first is.
-            try:
-                building.path.rename(self.directory(manifest.key))
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
+        layer = self.layers.publish(building, key=manifest.key, durable=durable, source=manifest.source)
+        try:
+            return self.save(replace(manifest, layers=(layer.key,)), durable=durable)
+        finally:
+            self.layers.release(layer.key)
+
+    def save(self, manifest: Manifest, *, name: str | None = None, durable: bool = True) -> Manifest:
+        """Make a stack of layers that we hold an image, and perhaps give it a name with the same breath."""
+        self.prepare()
+        with self.locked():
+            self._save(manifest, durable=durable)
+            if name is not None:
+                self._point(name, manifest.key)
+        return manifest
+
+    def _save(self, manifest: Manifest, *, durable: bool) -> None:
+        for key in manifest.layers:
+            if not self.layers.path(key).exists():
+                raise Unavailable(
+                    f"layer {key[:12]} of {manifest.source} was removed meanwhile; ask again", stage="image"
+                )
+        fresh = self.fresh()
+        fresh.mkdir(mode=0o711)
+        with (fresh / "image.json").open("w") as file:
+            file.write(json.dumps(asdict(manifest), indent=1, default=dict) + "\n")
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        # Fails on a directory that is not empty, which is what an image that came first is.
+        try:
+            fresh.rename(self.directory(manifest.key))
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            delete(fresh)
+
+    # -- layers and snapshots
 
     @contextlib.contextmanager
-    def exclusive(self, what: str) -> Iterator[None]:
-        """One holder per `what` at a time, in all processes: so that nobody builds what another is building."""
-        self._prepare()
-        with self._locked(f"locks/{hashlib.sha256(what.encode()).hexdigest()[:16]}"):
-            yield
+    def building(self) -> Iterator[Building]:
+        """As `Place.building`; the first of a process sweeps what dead ones left."""
+        if not self._swept:
+            self._swept = True
+            self.sweep()
+        with super().building() as building:
+            yield building
+
+    def draft_layer(self) -> AbstractContextManager[Building]:
+        """A directory whose empty `rootfs` is to be filled; deleted at the end unless `publish_layer` took it."""
+        return self.building()
+
+    def publish_layer(
+        self, draft: Building, *, key: str | None = None, hashed: bool = True, durable: bool = True
+    ) -> str:
+        """Make what is in the draft a layer; its key. Ours until an image that names it is saved, or `close`.
+
+        The content is kept as it is: owners, whiteouts, opaque marks. See `Layers.publish`; for a layer that lives
+        shortly `hashed=False, durable=False` costs a rename and a stat per file.
+        """
+        return self.layers.publish(draft, key=key, hashed=hashed, durable=durable).key
+
+    def save_snapshot(
+        self,
+        key: str,
+        layers: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        binds: Sequence[tuple[Path, str]] = (),
+        temporary: bool = False,
+    ) -> Manifest:
+        """An image called `snapshot:<key>` of those layers, uppermost first. One that is there already is kept.
+
+        temporary: it is removed by `close`, and by any sweeper once this process is dead.
+        """
+        check_snapshot(key)
+        name = SNAPSHOT_PREFIX + key
+        manifest = Manifest(
+            key=_snapshot_key(name, layers, temporary=temporary),
+            kind="snapshot",
+            made_s=time.time(),
+            size_bytes=sum(layer.size_bytes for layer in map(self.layers.get, layers) if layer is not None),
+            source=name,
+            layers=tuple(layers),
+            binds=tuple((os.fspath(source), target) for source, target in binds),
+            env=dict(env or {}),
+            cwd=cwd,
+            user=user,
+            temporary=temporary,
+        )
+        self.prepare()
+        with self.locked():
+            there = self.named(name)
+            if there is not None and (found := self.manifest(there)) is not None:
+                return found
+            self._save(manifest, durable=not temporary)
+            self._point(name, manifest.key)
+            if temporary:
+                fd = os.open(self.directory(manifest.key), os.O_RDONLY | os.O_DIRECTORY)
+                fcntl.flock(fd, fcntl.LOCK_SH)
+                with self._guard:
+                    self._temporary[key] = fd
+        for layer in layers:
+            self.layers.release(layer)
+        return manifest
+
+    def remove_snapshot(self, key: str) -> None:
+        """Take a snapshot from view. Sandboxes that started from it keep it until they end. Calling it twice is fine."""
+        check_snapshot(key)
+        name = SNAPSHOT_PREFIX + key
+        with self._guard:
+            self.memo.pop(name, None)
+            if (fd := self._temporary.pop(key, None)) is not None:
+                os.close(fd)
+        if (image := self.named(name)) is not None:
+            self.drop_name(name)
+            self._let_go(image)
+            self.retire(image)
 
     # -- names
 
@@ -225,11 +334,14 @@ class Store:
 
     def give_name(self, name: str, key: str) -> None:
         """Let a name stand for an image from now on, whatever it stood for before."""
-        self._prepare()
-        fresh = self.root / "building" / secrets.token_hex(8)
-        with self._locked():
-            fresh.symlink_to(ALIAS if key == ALIAS else f"../images/{key}")
-            fresh.replace(self.root / "names" / name)
+        self.prepare()
+        with self.locked():
+            self._point(name, key)
+
+    def _point(self, name: str, key: str) -> None:
+        fresh = self.fresh()
+        fresh.symlink_to(ALIAS if key == ALIAS else f"../images/{key}")
+        fresh.replace(self.root / "names" / name)
 
     def drop_name(self, name: str) -> None:
         """Forget a name; what it stood for stays."""
@@ -247,9 +359,9 @@ class Store:
 
     def note(self, path: Path, stamp: list[int], key: str) -> None:
         """Note which image the file at a path became, and a stamp by which a changed file is told."""
-        self._prepare()
-        fresh = self.root / "building" / secrets.token_hex(8)
-        with self._locked():
+        self.prepare()
+        fresh = self.fresh()
+        with self.locked():
             fresh.write_text(json.dumps({"path": os.fspath(path), "stamp": stamp, "key": key}) + "\n")
             fresh.replace(self._noted(path))
 
@@ -261,87 +373,75 @@ class Store:
     def retire(self, key: str, *, only_if_idle: bool = False) -> bool:
         """Take an image away from new users; False if somebody still uses it.
 
-        It is then deleted by the first sweep after the last user ended; with `only_if_idle`, it stays as it is.
+        It is then deleted, with the layers only it has, by the first sweep after the last user ended; with
+        `only_if_idle`, it stays as it is.
         """
-        with self._locked():
+        with self.locked():
             try:
                 fd = os.open(self.directory(key), os.O_RDONLY | os.O_DIRECTORY)
             except FileNotFoundError:
                 return True
             try:
-                idle = _try_lock(fd)
+                idle = try_lock(fd)
                 if idle or not only_if_idle:
-                    self.directory(key).rename(self.root / "trash" / secrets.token_hex(8))
+                    self.discard(self.directory(key))
             finally:
                 os.close(fd)
         self.sweep()
         return idle
 
     def sweep(self) -> None:
-        """Delete what dead builders left and what was removed, except what a live process still locks."""
-        for entry in (*_scan(self.root / "building"), *_scan(self.root / "trash")):
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                with self._locked():
-                    if not entry.is_dir(follow_symlinks=False):
-                        # Such entries live only under the store's lock: this one's writer died.
-                        Path(entry.path).unlink()
-                    fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY)
-                    idle = _try_lock(fd)
-                try:
-                    if idle:
-                        delete(Path(entry.path))
-                finally:
-                    os.close(fd)
+        """Delete what dead processes left, what was removed, and what nothing refers to; nothing that is in use."""
+        if not self.root.exists():
+            return
+        with self.locked():
+            self._discard_abandoned()
+        super().sweep()
+        # Removed images are gone now, so the layers only they had can go too.
+        with self.locked():
+            self.layers.discard_unused(self._used())
+        super().sweep()
 
-    def _prepare(self) -> None:
-        try:
-            for name in ("images", "names", "paths", "building", "trash", "locks"):
-                # Traversable by all and listable by none: layers are reached by path or descriptor, never searched.
-                (self.root / name).mkdir(mode=0o711, parents=True, exist_ok=True)
-        except OSError as error:
-            raise Unavailable(
-                f"images cannot be kept in {self.root}: {error.strerror}",
-                enable="export DUTYFREE_HOME=<a directory of yours>",
-                driver="native",
-            ) from error
+    def _discard_abandoned(self) -> None:
+        """Snapshots without their name, temporary ones whose saver is dead, and images of an earlier form."""
+        named = set(self.names().values())
+        for entry in scan(self.root / "images"):
+            manifest = self._read(Path(entry.path))
+            if manifest is not None and (
+                manifest.kind != "snapshot" or (manifest.key in named and not manifest.temporary)
+            ):
+                continue
+            fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                if try_lock(fd):
+                    if manifest is not None:
+                        (self.root / "names" / manifest.source).unlink(missing_ok=True)
+                    self.discard(Path(entry.path))
+            finally:
+                os.close(fd)
 
-    @contextlib.contextmanager
-    def _locked(self, name: str = "lock") -> Iterator[None]:
-        fd = os.open(self.root / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
-
-
-def delete(path: Path) -> None:
-    """Delete a tree, directories without any permission for their owner included. Absent is fine."""
-    with contextlib.suppress(FileNotFoundError):
-        if os.geteuid() != 0:
-            for _, names, _, parent in os.fwalk(path):
-                for name in names:
-                    if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-                        os.chmod(name, 0o700, dir_fd=parent)
-        shutil.rmtree(path)
+    def _used(self) -> set[str]:
+        """The layers of every image, also of those that were removed and still have users."""
+        found = (*scan(self.root / "images"), *scan(self.root / "trash"))
+        manifests = (self._read(Path(entry.path)) for entry in found)
+        return {key for manifest in manifests if manifest is not None for key in manifest.layers}
 
 
-def _scan(path: Path) -> list[os.DirEntry[str]]:
-    with contextlib.suppress(FileNotFoundError), os.scandir(path) as entries:
-        return list(entries)
-    return []
+def check_snapshot(key: str) -> None:
+    """Refuse what cannot be the key of a snapshot."""
+    if not _SNAPSHOT_KEY.fullmatch(key):
+        raise Misuse(f"{key[:200]!r} is no snapshot key: letters, digits, and . _ - after the first", field="key")
 
 
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _snapshot_key(name: str, layers: Sequence[str], *, temporary: bool) -> str:
+    return hashlib.sha256("\0".join(("snapshot-1", name, str(temporary), *layers)).encode()).hexdigest()
 
 
-def _sync(fd: int) -> None:
-    # syncfs: fsync of each of some ten thousand files takes minutes, and Python has no call for the filesystem alone.
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syncfs(fd) != 0:
-        raise OSError(ctypes.get_errno(), "syncfs failed")
+def _parse(text: bytes) -> Manifest | None:
+    content = json.loads(text)
+    if not content.get("layers"):
+        return None
+    content["layers"] = tuple(content["layers"])
+    content["binds"] = tuple((source, target) for source, target in content["binds"])
+    content["notes"] = tuple(content["notes"])
+    return Manifest(**content)

@@ -21,7 +21,7 @@ DEFAULT_STOCK = 4
 OLDEST_KERNEL = (5, 19)
 """Overlayfs on idmapped layers."""
 
-_OPTIONS = ("cgroup", "stock")
+_OPTIONS = ("cgroup", "stock", "verify")
 
 
 def program(name: str) -> Path:
@@ -43,7 +43,7 @@ class NativeDriver:
         return Availability(available=True, reason=f"kernel {platform.release()}, as {who}", version=_version())
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
-        """Start a spawner. Options: `cgroup` (auto, v1, v2, none), `stock` (blanks kept ready)."""
+        """Start a spawner. Options: `cgroup` (auto, v1, v2, none), `stock` (blanks kept ready), `verify` (quick, full)."""
         for name in options:
             if name not in _OPTIONS:
                 raise Misuse(f"is not an option; there are {', '.join(_OPTIONS)}", field=name, driver="native")
@@ -53,7 +53,11 @@ class NativeDriver:
         if not stock.isdecimal():
             raise Misuse(f"must be a whole number, not {stock!r}", field="stock", driver="native")
         return await open_native(
-            program("dutyfree-spawner"), cgroup=options.get("cgroup", "auto"), stock=int(stock), version=_version()
+            program("dutyfree-spawner"),
+            cgroup=options.get("cgroup", "auto"),
+            stock=int(stock),
+            version=_version(),
+            verify=options.get("verify", "quick"),
         )
 
 

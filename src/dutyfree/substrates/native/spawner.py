@@ -17,20 +17,26 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dutyfree.core.errors import DriverError, SandboxLost, Saturated, Unavailable
+from dutyfree.core.pending import finish
 
 CgroupKind = Literal["none", "v1", "v2"]
 
-_LAYER, _CREATE, _DESTROY, _STOCK = 1, 2, 3, 4
-_EVENT_READY, _EVENT_LAYER, _EVENT_FAILED, _EVENT_GONE = 1, 2, 3, 4
+_LAYER, _CREATE, _DESTROY, _STOCK, _SNAPSHOT, _ABANDON, _FORGET, _INSPECT = range(1, 9)
+_EVENT_READY, _EVENT_LAYER, _EVENT_FAILED, _EVENT_GONE, _EVENT_SAVED, _EVENT_INSPECTED = range(1, 7)
 
 _HEAD = struct.Struct("=II")
 _NUMBERED = struct.Struct("=IIII")
+_COPY = struct.Struct("=IIIII")
 _EVENT = struct.Struct("=IIiI112s")
-_MAX_LAYERS, _MAX_BINDS, _TARGET_SIZE = 60, 8, 64
-_CREATE_BODY = struct.Struct(f"=QQQQQIIII{_MAX_LAYERS}I" + f"I{_TARGET_SIZE}s" * _MAX_BINDS)
+MAX_LAYERS = 60
+_MAX_BINDS, _TARGET_SIZE = 8, 64
+_MAX_KNOWN = 1024
+_REUSE_AFTER = 64
+"""Numbers of layers given up are left alone for so long: whoever still has one learns that it means nothing."""
+_CREATE_BODY = struct.Struct(f"=QQQQQIIII{MAX_LAYERS}I" + f"I{_TARGET_SIZE}s" * _MAX_BINDS)
 _FLAG_HOST_NETWORK, _FLAG_DISK, _FLAG_SETTLED = 1, 2, 4
 
 ENDED_BY_ITSELF = "it ended by itself"
@@ -57,7 +63,7 @@ class Order:
 
     def pack(self, *, disk: bool) -> bytes:
         """`struct create_request` without its head: the same for every sandbox of the kind."""
-        layers = [*self.layers, *[0] * (_MAX_LAYERS - len(self.layers))]
+        layers = [*self.layers, *[0] * (MAX_LAYERS - len(self.layers))]
         binds: list[int | bytes] = []
         for number, target in [*self.binds, *[(0, "")] * (_MAX_BINDS - len(self.binds))]:
             binds += [number, os.fsencode(target)]
@@ -66,6 +72,14 @@ class Order:
             self.memory_bytes, self.cpu_quota_us, self.disk_bytes, self.files, self.lifetime_ns,
             self.pids, flags, len(self.layers), len(self.binds), *layers, *binds,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a snapshot holds."""
+
+    entries: int
+    size_bytes: int
 
 
 def _launch(program: Path, cgroup: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
@@ -125,7 +139,12 @@ class Spawner:
         self._layer_answers: dict[int, asyncio.Future[None]] = {}
         self._sandboxes: dict[int, _Sandbox] = {}
         self._last_layer = 0
+        self._free_layers: deque[int] = deque()
+        """Numbers given up, to be used again: the longest unused first."""
+        self._copies: dict[int, asyncio.Future[Copied]] = {}
+        self._inspections: dict[int, asyncio.Future[None]] = {}
         self._last_tag = 0
+        self._last_copy = 0
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
         """Packets the socket had no room for, with descriptors of our own."""
         self._loop.add_reader(control.fileno(), self._receive)
@@ -146,13 +165,60 @@ class Spawner:
         """The number of a directory, made known on first use; `deep`: with what is mounted below it."""
         number = self._layers.get(path)
         if number is None:
-            number = self._last_layer = self._last_layer + 1
+            number = self.new_layer()
             self._send(_NUMBERED.pack(_LAYER, number, number, deep) + os.fsencode(path) + b"\0")
             self._layers[path] = number
             self._layer_answers[number] = self._loop.create_future()
         if (answer := self._layer_answers.get(number)) is not None:
             await asyncio.shield(answer)
         return number
+
+    def new_layer(self) -> int:
+        """A number for a layer that is yet to be made; `forget` it when it is no longer needed."""
+        if len(self._free_layers) > _REUSE_AFTER or (self._last_layer + 1 >= _MAX_KNOWN and self._free_layers):
+            return self._free_layers.popleft()
+        if self._last_layer + 1 >= _MAX_KNOWN:
+            raise Saturated(f"{_MAX_KNOWN - 1} layers are in use", driver="native", stage="image")
+        self._last_layer += 1
+        return self._last_layer
+
+    def forget(self, number: int) -> None:
+        """Give a layer up. Sandboxes that have it keep it."""
+        self._layers = {path: known for path, known in self._layers.items() if known != number}
+        with contextlib.suppress(SandboxLost):
+            self._send(_NUMBERED.pack(_FORGET, 0, number, 0))
+        self._free_layers.append(number)
+
+    async def copy(self, tag: int, *, layer: int = 0, path: Path | None = None, source: int = 0) -> Copied:
+        """Copy what the sandbox has written into memory, as a new layer, or into an empty directory.
+
+        Nothing in the sandbox runs meanwhile. With `source`, that layer of the sandbox is copied instead. Cancelled: it
+        is given up, and this returns when nobody writes any more.
+        """
+        number = self._last_copy = self._last_copy + 1
+        answer = self._copies[number] = self._loop.create_future()
+        try:
+            self._send(_COPY.pack(_SNAPSHOT, number, tag, layer, source) + os.fsencode(path or "") + b"\0")
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            with contextlib.suppress(SandboxLost):
+                self._send(_HEAD.pack(_ABANDON, number))
+            await finish(_settled(answer))
+            raise
+        finally:
+            self._copies.pop(number, None)
+
+    async def inspect(self, tag: int) -> str:
+        """What the sandbox is made of, as the spawner sees it: lines, the first of them its process and first id."""
+        answer = self._inspections[tag] = self._loop.create_future()
+        fd = os.memfd_create("manifest", os.MFD_CLOEXEC)
+        try:
+            self._send(_HEAD.pack(_INSPECT, tag), [fd])
+            await answer
+            return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="surrogateescape")
+        finally:
+            self._inspections.pop(tag, None)
+            os.close(fd)
 
     def create(self, order: bytes, stream_fd: int, disk_fd: int | None = None) -> int:
         """Order a sandbox (`Order.pack`) whose agent shall speak on `stream_fd`; gives its tag.
@@ -256,6 +322,10 @@ class Spawner:
                 answer.set_exception(DriverError(f"{detail}: {os.strerror(error)}", driver="native", stage="image"))
             else:
                 answer.set_result(None)
+        elif kind == _EVENT_SAVED:
+            _settle(self._copies.get(tag), error, detail, "snapshot")
+        elif kind == _EVENT_INSPECTED:
+            _settle(self._inspections.get(tag), error, detail, "reset")
         elif (sandbox := self._sandboxes.get(tag)) and not sandbox.gone.done():  # it may die while we ask for its death
             if kind == _EVENT_FAILED:
                 message = f"cannot {detail}: {os.strerror(error)}"
@@ -288,6 +358,26 @@ class Spawner:
         for answer in self._layer_answers.values():
             answer.set_exception(SandboxLost(why, driver="native"))
         self._layer_answers.clear()
+        waits: list[asyncio.Future[Any]] = [*self._copies.values(), *self._inspections.values()]
+        for waiting in waits:
+            if not waiting.done():
+                waiting.set_exception(SandboxLost(why, driver="native"))
         for sandbox in self._sandboxes.values():
             if not sandbox.gone.done():
                 sandbox.gone.set_result(why)
+
+
+def _settle(answer: asyncio.Future[Any] | None, error: int, detail: str, stage: str) -> None:
+    if answer is None or answer.done():
+        return
+    if error:
+        failure = Saturated if error in _FULL else DriverError
+        answer.set_exception(failure(f"cannot {detail}: {os.strerror(error)}", driver="native", stage=stage))
+    else:
+        counts = [int(count) for count in detail.split(";") if count]
+        answer.set_result(Copied(*counts) if counts else None)
+
+
+async def _settled(answer: asyncio.Future[Any]) -> None:
+    await asyncio.wait([answer])
+    answer.exception()

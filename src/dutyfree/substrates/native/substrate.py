@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from dutyfree.core.contract import Capabilities, Sandbox, Substrate
+from dutyfree.core.contract import SNAPSHOT_PREFIX, Capabilities, Sandbox, Snapshot, Substrate
 from dutyfree.core.errors import DriverError, Misuse, SandboxLost, Saturated, Unsupported
-from dutyfree.core.pending import finish
+from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import ISOLATION_ORDER, Limits, Spec
 from dutyfree.core.timeline import Timeline, now_ns
 from dutyfree.guest.link import Link
-from dutyfree.guest.sandbox import AgentSandbox
 from dutyfree.substrates.image.resolve import Image, remembered, resolve
 from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.native.disk import scratch_image
+from dutyfree.substrates.native.plan import Plan
+from dutyfree.substrates.native.sandbox import NativeSandbox
 from dutyfree.substrates.native.spawner import ENDED_BY_ITSELF, Order, Spawner
+from dutyfree.substrates.native.state import NativeSnapshot, State, States
+from dutyfree.substrates.native.verify import Depth, Verifier
 
 HELLO_TIMEOUT_S = 30.0
 """A sandbox that has not greeted by then is given up; milliseconds are usual, seconds mean a machine in distress."""
@@ -52,6 +57,8 @@ def native_capabilities(spawner: Spawner) -> Capabilities:
         limits |= {"memory_bytes", "cpus"}
     if not spawner.idmap:
         notes["users"] = notes["storages"] = "needs root: an ordinary user has one id to map"
+        for ability in ("snapshot", "fork", "reset"):
+            notes[ability] = "needs root: an ordinary user may not look into the sandbox's first process"
     return Capabilities(
         isolation="namespace",
         dispatch="agent",
@@ -63,16 +70,11 @@ def native_capabilities(spawner: Spawner) -> Capabilities:
         terminal=True,
         shell=True,
         forward=True,
+        snapshot=spawner.idmap,
+        fork=spawner.idmap,
+        reset=spawner.idmap,
         notes=notes,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    image: Image
-    order: Order
-    packet: bytes
-    made_ns: int
 
 
 class NativeSubstrate(Substrate):
@@ -80,20 +82,26 @@ class NativeSubstrate(Substrate):
 
     name = "native"
 
-    def __init__(self, spawner: Spawner, store: Store, version: str) -> None:
+    def __init__(self, spawner: Spawner, store: Store, version: str, *, verify: Depth = "quick") -> None:
         self.version = version
         self.capabilities = native_capabilities(spawner)
         self._spawner = spawner
         self._store = store
         self._defaults = default_limits()
         self._boxes: set[Sandbox] = set()
-        self._plans: dict[tuple[object, ...], _Plan] = {}
+        self._states = States(spawner, store, removed=self._removed, given_up=self._given_up)
+        self._verifier = Verifier(spawner, verify, self._witness)
+        self._heirs: dict[Sandbox, State] = {}
+        """Forks, and the state that each began with."""
+        self._plans: dict[tuple[object, ...], Plan] = {}
         self._resolving: dict[str, asyncio.Task[Image]] = {}
         self._last_id = 0
 
     async def _create(self, spec: Spec) -> Sandbox:
         start_ns = now_ns()
         plan = await self._plan(spec)
+        if any(layer.users == 0 for layer in plan.saved):
+            raise Misuse(f"{spec.image!r} was removed", field="image", driver="native")
         timeline = Timeline()
         box = await self._boot(spec, plan, timeline)
         created_ns = now_ns()
@@ -108,19 +116,26 @@ class NativeSubstrate(Substrate):
         for box in list(self._boxes):
             await finish(box.destroy())
         await asyncio.gather(*self._resolving.values(), return_exceptions=True)
+        await self._verifier.close()
+        self._states.close()
         await self._spawner.close()
         self._store.close()
 
-    async def _plan(self, spec: Spec) -> _Plan:
+    async def _plan(self, spec: Spec) -> Plan:
         """What is the same for all sandboxes of one kind, worked out once."""
         kind = (spec.image, spec.limits, spec.network, spec.storage, spec.lifetime_s, spec.isolation, spec.user)
         plan = self._plans.get(kind)
         if plan is not None and now_ns() - plan.made_ns < PLAN_AGE_NS:
             return plan
         self._check(spec)
-        image = remembered(spec.image, self._store) or await self._resolve(spec.image)
+        state = self._states.find(spec.image)
+        saved = state.saved if state else ()
+        image = state.image if state else remembered(spec.image, self._store)
+        image = image or await self._resolve(spec.image)
         order = await self._order(spec, image)
-        plan = _Plan(image, order, order.pack(disk=spec.storage == "disk"), now_ns())
+        order = replace(order, layers=[*(layer.number for layer in saved), *order.layers])
+        disk = spec.storage == "disk"
+        plan = Plan(image, saved, order, order.pack(disk=disk), disk, now_ns())
         if len(self._plans) >= MAX_PLANS:
             self._plans.clear()
         self._plans[kind] = plan
@@ -162,28 +177,41 @@ class NativeSubstrate(Substrate):
             binds=[(await self._spawner.layer(path, deep=True), target) for path, target in image.binds],
         )
 
-    async def _boot(self, spec: Spec, plan: _Plan, timeline: Timeline) -> Sandbox:
+    async def _boot(self, spec: Spec, plan: Plan, timeline: Timeline) -> NativeSandbox:
         self._last_id += 1
         name = f"native-{os.getpid()}-{self._last_id}"
-        tag, stream = await self._order_one(spec, plan)
-        # From here to the greeting everything runs while the sandbox is being born.
-        link = Link.attach(stream, sandbox=name)
-        link.cause = lambda: self._cause(spec, tag)
+        self._states.hold(plan.saved)
         try:
-            image = plan.image
-            box = AgentSandbox(
-                id=name, spec=spec, capabilities=self.capabilities, timeline=timeline, link=link,
-                release=lambda: self._release(box, tag), env=image.env, cwd=image.cwd, user=image.user,
-            )  # fmt: skip
-            await self._greet(link, tag)
+            if self._verifier.depth == "full":
+                await self._verifier.learn(plan)
+            tag, link = await self._begin(spec, plan, plan.packet, name)
+            try:
+                image = plan.image
+                box = NativeSandbox(
+                    tag=tag, plan=plan, keeper=self, id=name, spec=spec, capabilities=self.capabilities,
+                    timeline=timeline, link=link, env=image.env, cwd=image.cwd, user=image.user,
+                )  # fmt: skip
+                await self._greet(link, tag)
+            except BaseException:
+                link.close()
+                await finish(self._spawner.destroy(tag))
+                raise
         except BaseException:
-            link.close()
-            await finish(self._spawner.destroy(tag))
+            self._states.drop(plan.saved)
             raise
         self._boxes.add(box)
+        if image.name.startswith(SNAPSHOT_PREFIX):
+            self._store.borrow(image.key)
         return box
 
-    async def _order_one(self, spec: Spec, plan: _Plan) -> tuple[int, socket.socket]:
+    async def _begin(self, spec: Spec, plan: Plan, packet: bytes, name: str) -> tuple[int, Link]:
+        """Order a sandbox. From here to its greeting everything runs while it is being born."""
+        tag, stream = await self._order_one(spec, plan, packet)
+        link = Link.attach(stream, sandbox=name)
+        link.cause = lambda: self._cause(spec, tag)
+        return tag, link
+
+    async def _order_one(self, spec: Spec, plan: Plan, packet: bytes) -> tuple[int, socket.socket]:
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         except OSError as error:
@@ -192,7 +220,7 @@ class NativeSubstrate(Substrate):
         try:
             if spec.storage == "disk":
                 disk_fd = await self._scratch(plan.order)
-            return self._spawner.create(plan.packet, theirs.fileno(), disk_fd), ours
+            return self._spawner.create(packet, theirs.fileno(), disk_fd), ours
         except BaseException:
             ours.close()
             raise
@@ -223,12 +251,15 @@ class NativeSubstrate(Substrate):
     async def _join_network(self, box: Sandbox) -> None:
         """The machine's network is of little use without its names."""
         try:
-            for path in NAME_FILES:
-                if Path(path).is_file():
-                    await box.write(path, Path(path).read_bytes())
+            await self._write_names(box)
         except BaseException:
             await finish(box.destroy())
             raise
+
+    async def _write_names(self, box: Sandbox) -> None:
+        for path in NAME_FILES:
+            if Path(path).is_file():
+                await box.write(path, Path(path).read_bytes())
 
     async def _cause(self, spec: Spec, tag: int) -> str:
         reason = await self._spawner.end_of(tag)
@@ -236,11 +267,90 @@ class NativeSubstrate(Substrate):
             return f"nothing was asked of it for {spec.idle_s:g} s"
         return reason
 
-    async def _release(self, box: Sandbox, tag: int) -> None:
+    # -- what sandboxes ask for: see `Keeper` -------------------------------------------------------------------------
+
+    async def save(self, box: NativeSandbox, key: str | None) -> Snapshot:
+        """A snapshot of what the sandbox has written."""
+        return NativeSnapshot(self._states, await self._states.save(box.tag, box.plan, key))
+
+    async def fork(self, box: NativeSandbox, n: int) -> Sequence[Pending[Sandbox]]:
+        """One copy of what the sandbox has written, shared by all."""
+        state = await self._states.save(box.tag, box.plan, None, heirs=n)
+        spec = replace(box.spec, image=state.name)
+        return [Pending(self._create_heir(spec, state), _destroy) for _ in range(n)]
+
+    async def renew(self, box: NativeSandbox) -> None:
+        """Order another sandbox of the plan, end the one before, and show that the new one is fresh."""
+        await box.leave("it was reset")
+        ending = asyncio.ensure_future(self._spawner.destroy(box.tag))
         try:
-            await self._spawner.destroy(tag)
+            lifetime_ns = box.plan.order.lifetime_ns - (now_ns() - box.made_ns)
+            tag, link = await self._begin(box.spec, box.plan, box.plan.for_lifetime(lifetime_ns), box.id)
+            try:
+                await self._greet(link, tag)
+                await self._verifier.check(tag, box.plan)
+                await ending
+                box.adopt(link, tag)
+                if box.spec.network == "host":
+                    await self._write_names(box)
+            except BaseException:
+                link.close("it was reset")
+                await self._spawner.destroy(tag)
+                raise
         finally:
-            self._boxes.discard(box)
+            await ending
+
+    async def release(self, box: NativeSandbox) -> None:
+        """End what is behind the sandbox."""
+        try:
+            await self._spawner.destroy(box.tag)
+        finally:
+            await self._disown(box)
+
+    async def holds(self, image: str) -> bool:
+        """Whether a sandbox could start from it at once."""
+        return await self._states.holds(image)
+
+    async def _create_heir(self, spec: Spec, state: State) -> Sandbox:
+        try:
+            box = await self._create(spec)
+        except BaseException:
+            await finish(self._states.inherit(state))
+            raise
+        self._heirs[box] = state
+        return box
+
+    def _removed(self, image: str) -> None:
+        self._plans = {kind: plan for kind, plan in self._plans.items() if kind[0] != image}
+
+    def _given_up(self, layer: int) -> None:
+        self._verifier.forget(layer)
+
+    async def _disown(self, box: NativeSandbox) -> None:
+        if box not in self._boxes:
+            return
+        self._boxes.discard(box)
+        self._states.drop(box.plan.saved)
+        if box.plan.image.name.startswith(SNAPSHOT_PREFIX):
+            await asyncio.to_thread(self._store.give_back, box.plan.image.key)
+        if (state := self._heirs.pop(box, None)) is not None:
+            await self._states.inherit(state)
+
+    @asynccontextmanager
+    async def _witness(self, plan: Plan) -> AsyncIterator[int]:
+        """A sandbox of the plan that nobody ever uses."""
+        spec = Spec(storage="disk" if plan.disk else "memory")
+        tag, link = await self._begin(spec, plan, plan.packet, f"native-{os.getpid()}-witness")
+        try:
+            await self._greet(link, tag)
+            yield tag
+        finally:
+            link.close()
+            await finish(self._spawner.destroy(tag))
+
+
+async def _destroy(box: Sandbox) -> None:
+    await box.destroy()
 
 
 def _close_result(task: asyncio.Task[int]) -> None:
@@ -248,11 +358,15 @@ def _close_result(task: asyncio.Task[int]) -> None:
         os.close(task.result())
 
 
-async def open_native(program: Path, *, cgroup: str, stock: int, version: str) -> NativeSubstrate:
+async def open_native(
+    program: Path, *, cgroup: str, stock: int, version: str, verify: str = "quick"
+) -> NativeSubstrate:
     """Start a spawner and wrap it."""
     if cgroup not in ("auto", "v1", "v2", "none"):
         raise Misuse(f"must be auto, v1, v2 or none, not {cgroup!r}", field="cgroup", driver="native")
     if not 0 <= stock <= 256:
         raise Misuse(f"must be between 0 and 256, not {stock}", field="stock", driver="native")
+    if verify not in ("quick", "full"):
+        raise Misuse(f"must be quick or full, not {verify!r}", field="verify", driver="native")
     spawner = await Spawner.start(program, cgroup=cgroup, stock=stock)
-    return NativeSubstrate(spawner, Store.default(), version)
+    return NativeSubstrate(spawner, Store.default(), version, verify="full" if verify == "full" else "quick")

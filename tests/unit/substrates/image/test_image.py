@@ -39,7 +39,7 @@ def pack(root: Path, path: Path, mode: str = "w") -> Path:
 def test_host_resolves_to_a_skeleton_under_the_machines_own_usr(store: Store):
     image = resolve("host", store)
     assert image.name == "host"
-    assert image.layers == (store.layer(image.key),)
+    assert image.layers == (store.layers.path(image.key),)
     assert (Path("/usr"), "/usr") in image.binds
     assert image.env == {}  # the agent sets what every command needs
     assert not (image.layers[0] / "etc/shadow").exists()

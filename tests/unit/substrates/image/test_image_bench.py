@@ -65,7 +65,7 @@ def test_a_rootfs_that_was_built_is_not_given_up_for_the_host_image_unasked(stor
     with store.building() as building:
         (building.rootfs / "bin").mkdir()
         made = Manifest(key="k", kind="bench", made_s=1.0, size_bytes=0, source="test")
-        store.publish(building, made, durable=False)
+        made = store.publish(building, made, durable=False)
     store.give_name("bench", "k")
     monkeypatch.setenv("PATH", "")
     built = build(store, progress=print)

@@ -111,14 +111,14 @@ def everything(layer: Path) -> dict[str, bytes]:
 
 def test_no_secret_of_the_host_appears_in_any_name_content_or_link(host: Path, store: Store):
     manifest, _ = provide(store, host)
-    for name, content in everything(store.layer(manifest.key)).items():
+    for name, content in everything(store.layers.path(manifest.key)).items():
         assert CANARY.encode() not in content, name
         assert CANARY not in name
 
 
 def test_nothing_outside_the_allow_list_appears(host: Path, store: Store):
     manifest, _ = provide(store, host)
-    names = set(everything(store.layer(manifest.key)))
+    names = set(everything(store.layers.path(manifest.key)))
     top = {name for name in names if "/" not in name}
     assert top == {
         *("bin", "sbin", "lib", "lib64", "dev", "etc", "home", "mnt", "opt"),
@@ -136,7 +136,7 @@ def test_nothing_outside_the_allow_list_appears(host: Path, store: Store):
 
 def test_public_files_are_copied_and_links_kept(host: Path, store: Store):
     manifest, _ = provide(store, host)
-    found = everything(store.layer(manifest.key))
+    found = everything(store.layers.path(manifest.key))
     assert found["etc/services"] == b"ssh 22/tcp\n"
     assert found["etc/ssl/certs/good.pem"] == b"/usr/share/ca-certificates/good.crt"
     assert found["etc/alternatives/editor"] == b"/bin/ed"
@@ -146,7 +146,7 @@ def test_public_files_are_copied_and_links_kept(host: Path, store: Store):
 
 def test_accounts_are_generated(host: Path, store: Store):
     manifest, _ = provide(store, host)
-    etc = store.layer(manifest.key) / "etc"
+    etc = store.layers.path(manifest.key) / "etc"
     lines = [line.split(":") for line in (etc / "passwd").read_text().splitlines()]
     assert [(line[0], line[2]) for line in lines] == [("root", "0"), ("agent", "1000"), ("nobody", "65534")]
     assert not (etc / "shadow").exists()
@@ -201,11 +201,11 @@ def test_many_builders_at_once_make_one_image(host: Path, tmp_path: Path):
 
 def test_a_damaged_skeleton_is_built_again(host: Path, store: Store):
     manifest, skeleton = provide(store, host)
-    passwd = store.layer(manifest.key) / "etc/passwd"
+    passwd = store.layers.path(manifest.key) / "etc/passwd"
     passwd.write_text("")
-    assert not is_whole(skeleton, store.layer(manifest.key))
+    assert not is_whole(skeleton, store.layers.path(manifest.key))
     provide(store, host)
-    assert is_whole(skeleton, store.layer(manifest.key))
+    assert is_whole(skeleton, store.layers.path(manifest.key))
 
 
 def test_an_old_skeleton_goes_unless_somebody_uses_it(host: Path, tmp_path: Path, store: Store):

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from dutyfree.core.errors import Unavailable
-from dutyfree.substrates.image.store import ALIAS, Manifest, Store, delete, locate
+from dutyfree.substrates.image.place import delete, locate
+from dutyfree.substrates.image.store import ALIAS, Manifest, Store
 
 
 def manifest(key: str) -> Manifest:
-    return Manifest(key=key, kind="archive", made_s=1.0, size_bytes=1, source="here", env={"A": "b"}, notes=("n",))
+    return Manifest(
+        key=key, kind="archive", made_s=1.0, size_bytes=1, source="here", env={"A": "b"}, notes=("n",), layers=(key,)
+    )
 
 
 @pytest.fixture
@@ -41,14 +44,14 @@ def test_root_keeps_images_with_the_system_and_others_at_home(monkeypatch, tmp_p
 def test_what_is_published_is_found_with_its_manifest(store: Store):
     publish(store, "k")
     assert store.manifest("k") == manifest("k")
-    assert (store.layer("k") / "file").read_text() == "x"
+    assert (store.layers.path("k") / "file").read_text() == "x"
     assert store.manifests() == [manifest("k")]
 
 
 def test_the_first_of_two_images_with_one_key_stays(store: Store):
     publish(store, "k", "first")
     publish(store, "k", "second")
-    assert (store.layer("k") / "file").read_text() == "first"
+    assert (store.layers.path("k") / "file").read_text() == "first"
     assert os.listdir(store.root / "building") == []
 
 
@@ -97,7 +100,7 @@ def test_a_removed_image_stays_on_disk_while_somebody_holds_it(store: Store):
     publish(store, "k")
     user = Store(store.root)
     assert user.hold("k")
-    layer = os.open(user.layer("k"), os.O_RDONLY)
+    layer = os.open(user.layers.path("k"), os.O_RDONLY)
     assert store.retire("k") is False
     assert store.manifest("k") is None
     assert os.listdir(layer) == ["file"]
