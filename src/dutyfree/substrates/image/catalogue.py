@@ -6,7 +6,8 @@ import difflib
 from dataclasses import dataclass
 
 from dutyfree.core.errors import Misuse
-from dutyfree.substrates.image.store import ALIAS, Manifest, Store
+from dutyfree.substrates.image.names import ALIAS
+from dutyfree.substrates.image.store import Manifest, Store
 
 _SHORTEST_KEY = 8
 

@@ -2,8 +2,7 @@
 
     <root>/images/<key>/image.json  what an image is: its layers, and what commands start with
     <root>/layers/<key>             see `layer`
-    <root>/names/<name>             a symlink: to ../images/<key>, or to `host` (an alias of the host image)
-    <root>/paths/<digest>           which image the archive at a path became, so that it is not read again
+    <root>/names, <root>/paths      see `names`
 
 An image appears by one rename and is never changed afterwards, so a crash leaves either all of it or a leftover that
 the next sweep deletes. Whoever resolves an image holds a shared flock on its directory until `Store.close` or the
@@ -30,11 +29,11 @@ from pathlib import Path
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.substrates.image.collect import collect, limit
 from dutyfree.substrates.image.layer import Layers
-from dutyfree.substrates.image.place import Building, Place, delete, locate, scan, try_lock
-
-ALIAS = "host"
-"""What a name's symlink says when it stands for the host image, whatever that is at the time."""
+from dutyfree.substrates.image.names import Names
+from dutyfree.substrates.image.place import Building, delete, locate, scan, try_lock
+from dutyfree.substrates.image.stack import shorten
 
 MAX_LAYERS = 60
 """Of one image: what the native spawner mounts."""
@@ -64,17 +63,21 @@ class Manifest:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     user: str | None = None
+    entrypoint: tuple[str, ...] = ()
+    """What the image would start as a service, its arguments included; nothing starts it here unless asked to."""
     temporary: bool = False
     """A snapshot that goes with the store that saved it."""
     notes: tuple[str, ...] = ()
     """What was left out or changed on the way in, for people."""
 
 
-class Store(Place):
+class Store(Names):
     """The images below one directory. Safe for many threads and processes at once."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, limit_bytes: int | None = None) -> None:
         super().__init__(root)
+        self.limit_bytes = limit_bytes
+        """What nobody named and nobody uses goes, when there is more than this."""
         self.layers = Layers(self)
         self.memo: dict[str, object] = {}
         """What was resolved already; `image.resolve` owns what is in it."""
@@ -88,7 +91,7 @@ class Store(Place):
     @classmethod
     def default(cls) -> Store:
         """The store of this user on this machine. Touches nothing."""
-        return cls(locate(os.environ, os.geteuid()))
+        return cls(locate(os.environ, os.geteuid()), limit_bytes=limit(os.environ))
 
     def close(self) -> None:
         """Give up every image held, and remove the temporary snapshots saved here."""
@@ -129,6 +132,13 @@ class Store(Place):
         except (FileNotFoundError, NotADirectoryError):
             return None
         return self._manifests[sign]
+
+    def used_s(self, key: str) -> float | None:
+        """Unix time at which an image was last resolved, by any process; None: there is no such image."""
+        try:
+            return self.directory(key).stat().st_mtime
+        except FileNotFoundError:
+            return None
 
     def hold(self, key: str) -> bool:
         """Keep the image with that key from being deleted until `close`. False: it is gone already."""
@@ -206,8 +216,13 @@ class Store(Place):
         with self.locked():
             self._save(manifest, durable=durable)
             if name is not None:
-                self._point(name, manifest.key)
+                self.point(name, manifest.key)
+        self._tidy(manifest.key)
         return manifest
+
+    def _tidy(self, spare: str) -> None:
+        if self.limit_bytes is not None:
+            collect(self, keep_bytes=self.limit_bytes, spare=spare)
 
     def _save(self, manifest: Manifest, *, durable: bool) -> None:
         for key in manifest.layers:
@@ -234,7 +249,7 @@ class Store(Place):
 
     @contextlib.contextmanager
     def building(self) -> Iterator[Building]:
-        """As `Place.building`; the first of a process sweeps what dead ones left."""
+        """As in `Place`; the first of a process sweeps what dead ones left."""
         if not self._swept:
             self._swept = True
             self.sweep()
@@ -272,13 +287,14 @@ class Store(Place):
         """
         check_snapshot(key)
         name = SNAPSHOT_PREFIX + key
+        layers = shorten(self, layers, MAX_LAYERS)
         manifest = Manifest(
             key=_snapshot_key(name, layers, temporary=temporary),
             kind="snapshot",
             made_s=time.time(),
             size_bytes=sum(layer.size_bytes for layer in map(self.layers.get, layers) if layer is not None),
             source=name,
-            layers=tuple(layers),
+            layers=layers,
             binds=tuple((os.fspath(source), target) for source, target in binds),
             env=dict(env or {}),
             cwd=cwd,
@@ -291,7 +307,7 @@ class Store(Place):
             if there is not None and (found := self.manifest(there)) is not None:
                 return found
             self._save(manifest, durable=not temporary)
-            self._point(name, manifest.key)
+            self.point(name, manifest.key)
             if temporary:
                 fd = os.open(self.directory(manifest.key), os.O_RDONLY | os.O_DIRECTORY)
                 fcntl.flock(fd, fcntl.LOCK_SH)
@@ -299,6 +315,8 @@ class Store(Place):
                     self._temporary[key] = fd
         for layer in layers:
             self.layers.release(layer)
+        if not temporary:
+            self._tidy(manifest.key)
         return manifest
 
     def remove_snapshot(self, key: str) -> None:
@@ -313,60 +331,6 @@ class Store(Place):
             self.drop_name(name)
             self._let_go(image)
             self.retire(image)
-
-    # -- names
-
-    def names(self) -> dict[str, str]:
-        """Every name given, and the key (or `ALIAS`) it stands for."""
-        with contextlib.suppress(FileNotFoundError):
-            found = ((entry.name, self.named(entry.name)) for entry in os.scandir(self.root / "names"))
-            return {name: key for name, key in sorted(found) if key is not None}
-        return {}
-
-    def named(self, name: str) -> str | None:
-        """The key (or `ALIAS`) that a name stands for; None: no such name."""
-        if "/" in name or name in ("", ".", ".."):
-            return None
-        try:
-            return (self.root / "names" / name).readlink().name
-        except FileNotFoundError:
-            return None
-
-    def give_name(self, name: str, key: str) -> None:
-        """Let a name stand for an image from now on, whatever it stood for before."""
-        self.prepare()
-        with self.locked():
-            self._point(name, key)
-
-    def _point(self, name: str, key: str) -> None:
-        fresh = self.fresh()
-        fresh.symlink_to(ALIAS if key == ALIAS else f"../images/{key}")
-        fresh.replace(self.root / "names" / name)
-
-    def drop_name(self, name: str) -> None:
-        """Forget a name; what it stood for stays."""
-        (self.root / "names" / name).unlink(missing_ok=True)
-
-    # -- archives seen before
-
-    def recall(self, path: Path) -> tuple[list[int], str] | None:
-        """The stamp and the key that were noted for a path."""
-        try:
-            noted = json.loads(self._noted(path).read_text())
-        except FileNotFoundError:
-            return None
-        return noted["stamp"], noted["key"]
-
-    def note(self, path: Path, stamp: list[int], key: str) -> None:
-        """Note which image the file at a path became, and a stamp by which a changed file is told."""
-        self.prepare()
-        fresh = self.fresh()
-        with self.locked():
-            fresh.write_text(json.dumps({"path": os.fspath(path), "stamp": stamp, "key": key}) + "\n")
-            fresh.replace(self._noted(path))
-
-    def _noted(self, path: Path) -> Path:
-        return self.root / "paths" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
 
     # -- removal
 
@@ -444,4 +408,5 @@ def _parse(text: bytes) -> Manifest | None:
     content["layers"] = tuple(content["layers"])
     content["binds"] = tuple((source, target) for source, target in content["binds"])
     content["notes"] = tuple(content["notes"])
+    content["entrypoint"] = tuple(content["entrypoint"])
     return Manifest(**content)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dutyfree.core.errors import Unavailable
+from dutyfree.substrates.image.names import ALIAS
 from dutyfree.substrates.image.place import delete, locate
-from dutyfree.substrates.image.store import ALIAS, Manifest, Store
+from dutyfree.substrates.image.store import Manifest, Store
 
 
 def manifest(key: str) -> Manifest:
