@@ -83,5 +83,5 @@ def _remove(store: Store, manifest: Manifest) -> bool:
     if not store.retire(manifest.key, only_if_idle=True):
         return False
     if manifest.kind == "snapshot":
-        store.drop_name(manifest.source)
+        store.drop_name(manifest.source, only=manifest.key)
     return True

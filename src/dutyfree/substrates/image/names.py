@@ -51,9 +51,11 @@ class Names(Place):
         fresh.symlink_to(ALIAS if key == ALIAS else f"../images/{key}")
         fresh.replace(self.root / "names" / name)
 
-    def drop_name(self, name: str) -> None:
-        """Forget a name; what it stood for stays."""
-        (self.root / "names" / name).unlink(missing_ok=True)
+    def drop_name(self, name: str, only: str | None = None) -> None:
+        """Forget a name, or only if it still stands for that key; what it stood for stays."""
+        with self.locked():
+            if only is None or self.named(name) == only:
+                (self.root / "names" / name).unlink(missing_ok=True)
 
     def recall(self, path: Path) -> tuple[list[int], str] | None:
         """The stamp and the key that were noted for a path."""

@@ -328,7 +328,7 @@ class Store(Names):
             if (fd := self._temporary.pop(key, None)) is not None:
                 os.close(fd)
         if (image := self.named(name)) is not None:
-            self.drop_name(name)
+            self.drop_name(name, only=image)
             self._let_go(image)
             self.retire(image)
 
@@ -367,7 +367,10 @@ class Store(Names):
         super().sweep()
 
     def _discard_abandoned(self) -> None:
-        """Snapshots without their name, temporary ones whose saver is dead, and images of an earlier form."""
+        """Names and snapshots that lost each other, temporary ones whose saver is dead, images of an earlier form."""
+        for name, key in self.names().items():
+            if name.startswith(SNAPSHOT_PREFIX) and not self.directory(key).exists():
+                (self.root / "names" / name).unlink(missing_ok=True)
         named = set(self.names().values())
         for entry in scan(self.root / "images"):
             manifest = self._read(Path(entry.path))
@@ -378,8 +381,8 @@ class Store(Names):
             fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 if try_lock(fd):
-                    if manifest is not None:
-                        (self.root / "names" / manifest.source).unlink(missing_ok=True)
+                    if manifest is not None and self.named(manifest.source) == manifest.key:
+                        (self.root / "names" / manifest.source).unlink()
                     self.discard(Path(entry.path))
             finally:
                 os.close(fd)
