@@ -23,6 +23,9 @@ class Row:
     size_bytes: int
     made_s: float
     source: str
+    layers: int = 0
+    entrypoint: tuple[str, ...] = ()
+    """What a container image would start by itself; here nothing does."""
 
 
 def catalogue(store: Store) -> list[Row]:
@@ -80,6 +83,8 @@ def _row(name: str, manifest: Manifest) -> Row:
         size_bytes=manifest.size_bytes,
         made_s=manifest.made_s,
         source=manifest.source,
+        layers=len(manifest.layers),
+        entrypoint=manifest.entrypoint,
     )
 
 
