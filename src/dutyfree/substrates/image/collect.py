@@ -16,7 +16,7 @@ from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import Misuse
 
 if TYPE_CHECKING:
-    from dutyfree.substrates.image.store import Manifest, Store
+    from dutyfree.substrates.image.images import Images, Manifest
 
 SETTING = "DUTYFREE_STORE_BYTES"
 
@@ -47,13 +47,13 @@ def limit(environ: Mapping[str, str]) -> int | None:
     return parse_size(text, SETTING) if text else None
 
 
-def stored_bytes(store: Store) -> int:
+def stored_bytes(store: Images) -> int:
     """File content in all layers."""
     return sum(layer.size_bytes for layer in store.layers.all())
 
 
 def collect(
-    store: Store, *, keep_bytes: int | None = None, older_than_s: float | None = None, spare: str | None = None
+    store: Images, *, keep_bytes: int | None = None, older_than_s: float | None = None, spare: str | None = None
 ) -> Collected:
     """Remove what is garbage anyway, then what is too old, then as much as is too much. `spare` is a key that stays."""
     before = stored_bytes(store)
@@ -68,7 +68,7 @@ def collect(
     return Collected(removed=tuple(removed), before_bytes=before, after_bytes=stored_bytes(store))
 
 
-def _idle(store: Store, spare: str | None) -> list[tuple[float, Manifest]]:
+def _idle(store: Images, spare: str | None) -> list[tuple[float, Manifest]]:
     """What nobody named, least recently used first."""
     named = {key for name, key in store.names().items() if not name.startswith(SNAPSHOT_PREFIX)}
     found = []
@@ -79,7 +79,7 @@ def _idle(store: Store, spare: str | None) -> list[tuple[float, Manifest]]:
     return sorted(found, key=lambda item: item[0])
 
 
-def _remove(store: Store, manifest: Manifest) -> bool:
+def _remove(store: Images, manifest: Manifest) -> bool:
     if not store.retire(manifest.key, only_if_idle=True):
         return False
     if manifest.kind == "snapshot":
