@@ -18,7 +18,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX
@@ -260,8 +260,9 @@ def _parse(text: bytes) -> Manifest | None:
     content = json.loads(text)
     if not content.get("layers"):
         return None
-    content["layers"] = tuple(content["layers"])
-    content["binds"] = tuple((source, target) for source, target in content["binds"])
-    content["notes"] = tuple(content["notes"])
-    content["entrypoint"] = tuple(content["entrypoint"])
-    return Manifest(**content)
+    # Fields come and go with versions; several may share a store.
+    known = {item.name: content[item.name] for item in fields(Manifest) if item.name in content}
+    for name in ("layers", "notes", "entrypoint"):
+        known[name] = tuple(content.get(name, ()))
+    known["binds"] = tuple((source, target) for source, target in content.get("binds", ()))
+    return Manifest(**known)

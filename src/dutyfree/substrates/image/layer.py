@@ -18,7 +18,7 @@ import os
 import secrets
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from dutyfree.substrates.image.digest import measure
@@ -73,7 +73,8 @@ class Layers:
             content = json.loads((self.directory(key) / "layer.json").read_text())
         except FileNotFoundError:
             return None
-        return Layer(**content | {"notes": tuple(content["notes"])})
+        known = {item.name: content[item.name] for item in fields(Layer) if item.name in content}
+        return Layer(**known | {"notes": tuple(content.get("notes", ()))})
 
     def all(self) -> list[Layer]:
         """Every layer here."""
