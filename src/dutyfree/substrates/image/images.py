@@ -220,6 +220,7 @@ class Images(Names):
         """Delete what dead processes left, what was removed, and what nothing refers to; nothing that is in use."""
         if not self.root.exists():
             return
+        self.prepare()
         with self.locked():
             self._discard_abandoned()
         super().sweep()
