@@ -97,7 +97,7 @@ class States:
         """The state of the sandbox `tag`, which was made by `plan`. Cancelled: nothing is left of it."""
         if len(plan.order.layers) >= MAX_LAYERS:
             raise Unsupported(
-                f"an image of {len(plan.order.layers)} layers takes no other: save it with a key and start from that",
+                f"it stands on {len(plan.order.layers)} layers, image and saved states together: there can be no more",
                 driver="native",
                 stage="snapshot",
             )
