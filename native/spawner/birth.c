@@ -65,7 +65,19 @@ static const char *attach_layers(const struct order *order, const int *fds, char
     return NULL;
 }
 
-static const char *mount_root(const struct order *order, const int *fds, int disk_fd) {
+/* The root directory is the upper layer's own: it gets the mode and owner that the image, or what was saved on top of
+ * it, gives its root. */
+static const char *imitate_root(const char *upper, struct stat *st) {
+    if (stat("/l/0", st) != 0)
+        return "look at the image's root";
+    if (powers.idmap && (st->st_uid || st->st_gid) && chown(upper, st->st_uid, st->st_gid) != 0)
+        return "own the root as the image says";
+    if ((st->st_mode & 07777) != 0755 && chmod(upper, st->st_mode & 07777) != 0)
+        return "open the root as the image says";
+    return NULL;
+}
+
+static const char *mount_root(const struct order *order, const int *fds, int disk_fd, struct stat *root) {
     char lower[1024], options[1200];
     const char *step = attach_layers(order, fds, lower, sizeof lower), *writes = "";
     if (step)
@@ -77,6 +89,8 @@ static const char *mount_root(const struct order *order, const int *fds, int dis
         if (mkdir("/disk/upper", 0755) != 0 || mkdir("/disk/work", 0755) != 0 || !keep_upper("/disk/upper"))
             return "prepare the disk";
     }
+    if ((step = imitate_root(disk_fd >= 0 ? "/disk/upper" : "/upper", root)))
+        return step;
     /* userxattr: mounted in a user namespace, where only user.* attributes can mark opaque directories. */
     snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s/upper,workdir=%s/work,userxattr", lower, writes, writes);
     return mount("overlay", "/new", "overlay", MS_NODEV, options) != 0 ? "mount the overlay" : NULL;
@@ -94,7 +108,8 @@ static const char *enter(int root) {
 const char *birth_root(const struct order *order, const int *fds) {
     int next = 0, disk_fd = order->disk ? fds[next++] : -1;
     const char *step;
-    if ((step = size_scratch(order)) || (step = mount_root(order, fds + next, disk_fd)))
+    struct stat image_root;
+    if ((step = size_scratch(order)) || (step = mount_root(order, fds + next, disk_fd, &image_root)))
         return step;
     next += (int)order->layer_count;
     int root = open("/new", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -111,6 +126,10 @@ const char *birth_root(const struct order *order, const int *fds) {
         return "attach /dev (is it a link in this image?)";
     if (!attach(-1, "/sys", root, "sys"))
         return "attach /sys (is it a link in this image?)";
+    /* Two sandboxes of one image differ in nothing, not even in when their root was made. */
+    if (utimensat(AT_FDCWD, disk_fd >= 0 ? "/disk/upper" : "/upper",
+                  (struct timespec[]){image_root.st_atim, image_root.st_mtim}, 0) != 0)
+        return "date the root";
     if (disk_fd >= 0)
         close(disk_fd);
     step = enter(root);

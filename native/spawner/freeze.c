@@ -141,3 +141,15 @@ void freeze_end(const struct freeze *freeze) {
             kill(freeze->stopped[i], SIGCONT);
     errno = saved;
 }
+
+void freeze_break(const struct sandbox *sandbox) {
+    struct freeze freeze = {.first = sandbox->pid, .state_fd = cgroup_open_freezer(&sandbox->slot->cgroup)};
+    if (freeze.state_fd < 0)
+        stop_all(&freeze); /* finds them all: those that stand already are noted too */
+    for (int i = 0; i < freeze.count; i++)
+        freeze.stopped[i] = abs(freeze.stopped[i]);
+    freeze_end(&freeze);
+    free(freeze.stopped);
+    if (freeze.state_fd >= 0)
+        close(freeze.state_fd);
+}

@@ -216,7 +216,10 @@ bool snapshot_collect(pid_t pid, int status) {
                     read(copies[i].result_fd, &done, sizeof done) == sizeof done;
         if (!told) {
             done = (struct copied){.error = ECANCELED, .step = "copy the sandbox's files: the copier was ended"};
-            thaw(copies[i].slot);
+            if (copies[i].sandbox && !copies[i].of_layer)
+                freeze_break(copies[i].sandbox);
+            else
+                thaw(copies[i].slot); /* the copier may have frozen it after we thawed it, for the sandbox to end */
         }
         const char *step;
         if (copies[i].layer && done.error == 0 && (step = layer_seal(copies[i].layer))) {

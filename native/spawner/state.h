@@ -66,6 +66,9 @@ const char *freeze_begin(struct freeze *freeze, const struct sandbox *sandbox);
 /* Safe in a signal handler, and more than once. */
 void freeze_end(const struct freeze *freeze);
 
+/* For one whose freezer was killed: everything goes on, also what stood before. */
+void freeze_break(const struct sandbox *sandbox);
+
 /* ---- snapshot.c, inspect.c ---- */
 
 struct snapshot_request { /* answered by EVENT_SAVED; head.tag is the snapshot's own number */

@@ -179,7 +179,7 @@ def test_garbage_does_not_end_it_and_leaves_nothing(owner: Owner, seed: int):
             packet = bytearray(chance.randbytes(chance.choice((1, 4, 7, 8, 15, 16, 17, 100, 900, 8000, 20000))))
             if chance.random() < 0.5 and len(packet) >= 8:
                 # A known type, but never a number that is taken or a stock of hundreds: those are sound requests.
-                packet[:4] = chance.choice((LAYER, CREATE, 3, 0, 9, 255)).to_bytes(4, "little")
+                packet[:4] = chance.choice((LAYER, CREATE, 3, 5, 6, 8, 0, 9, 255)).to_bytes(4, "little")
             owner.send(bytes(packet), [null] * chance.choice((0, 0, 1, 2, 20)))
     finally:
         os.close(null)

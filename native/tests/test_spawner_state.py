@@ -224,6 +224,28 @@ def test_a_killed_copier_is_told_and_what_it_froze_is_thawed(owner: Owner, writt
     assert written.state() == "S"
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["to-its-end", "killed"])
+def test_without_cgroups_a_snapshot_stops_and_continues_by_signals(spawner: Path, tmp_path: Path, killed: bool):  # noqa: F811
+    owner = Owner.start(spawner, cgroup="none")
+    owner.event()
+    owner.send(order.layer(BASE, bytes(tmp_path)))
+    owner.event()
+    with owner.boot(1, [BASE]):
+        written = Written(owner)
+        fill(written)
+        known = set(owner.children())
+        owner.send(save(9, 1, layer=5))
+        if killed:
+            while not (copiers := set(owner.children()) - known):
+                pass
+            os.kill(copiers.pop(), signal.SIGKILL)
+        event = owner.event()
+        assert (event.kind, event.error) == (SAVED, errno.ECANCELED if killed else 0)
+        assert written.state() in "SR"
+    assert owner.event()[:2] == (GONE, 1)
+    assert owner.end() == 0
+
+
 def test_a_sandbox_can_be_destroyed_while_it_is_copied(owner: Owner):
     with owner.boot(1, [BASE]):
         fill(Written(owner))

@@ -13,7 +13,6 @@ MISSES: dict[tuple[str, int], str] = {}
 """Substrate and number of what is known not to be contained, with the reason; each must really fail."""
 
 NOT_OFFERED: dict[tuple[str, int], str] = {
-    ("native", 80): "native does not fork yet",
     ("native", 104): "native has no allow-list for networks yet",
 }
 """What cannot be tried, with the reason; anything else that cannot be tried is a failure."""

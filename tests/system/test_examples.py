@@ -10,6 +10,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAID = {
+    "fork": ["ready", "rewards: [10, 271, 500]", "from the best: 501", "after a reset: ls: cannot access '/work'"],
     "quickstart": ["before the fix: exit 1 AssertionError: 0", "after the fix:  exit 0"],
     "group": ["16 rollouts in", "mean reward"],
     "one_service": ["allowed: hello from the owner", "refused: ConnectionRefusedError"],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dutyfree.core.contract import Substrate
 from dutyfree.probe.canary import marked_processes, marked_processes_end
-from dutyfree.probe.scene import Stage, need, shares_kernel, stage
+from dutyfree.probe.scene import Stage, need, shares_kernel, spec_of, stage
 from dutyfree.probe.verdict import Probe, Verdict, broke, held
 
 
@@ -30,6 +30,10 @@ async def daemon(substrate: Substrate) -> Verdict:
         await box.box.run(box.command("daemon", mark=mark), background=True, timeout_s=10)
         if shares_kernel(substrate):
             need(bool(marked_processes(mark)), "a background process was not kept")
+        if substrate.capabilities.reset:
+            await box.reset()
+            if left := await marked_processes_end(mark):
+                return broke(f"{len(left)} processes outlived a reset")
     if left := await marked_processes_end(mark):
         return broke(f"{len(left)} processes outlived their sandbox")
     return held("ended with its command, and in the background with its sandbox")
@@ -69,6 +73,10 @@ async def planted_edits(substrate: Substrate) -> Verdict:
         paths = (await first.attempt("plant", mark=mark)).said.get("planted", [])
         if found := (await sibling.attempt("planted", paths=paths, mark=mark)).said.get("found"):
             return broke(f"a sibling has {found}")
+        if substrate.capabilities.reset:
+            await first.reset()
+            if found := (await first.attempt("planted", paths=paths, mark=mark)).said.get("found"):
+                return broke(f"after a reset there is {found}")
     async with stage(substrate) as later:
         if found := (await later.attempt("planted", paths=paths, mark=mark)).said.get("found"):
             return broke(f"the next sandbox has {found}")
@@ -83,6 +91,8 @@ async def process_state(substrate: Substrate) -> Verdict:
     async with stage(substrate) as box, stage(substrate) as sibling:
         before = [(await each.box.run(show, timeout_s=30)).stdout for each in (box, sibling)]
         await box.box.run(change, timeout_s=30)
+        if substrate.capabilities.reset:
+            await box.reset()
         after = [(await each.box.run(show, timeout_s=30)).stdout for each in (box, sibling)]
     return (
         held("the next command starts as the first one did")
@@ -99,6 +109,10 @@ async def lower_layers(substrate: Substrate) -> Verdict:
         host = {path: Path(path).read_bytes() for path in paths if Path(path).is_file()}
         async with stage(substrate) as box:
             changed = (await box.attempt("overwrite", paths=[*paths[:1], *paths[2:]])).said.get("changed", [])
+            if substrate.capabilities.reset:
+                await box.reset()
+                if (await box.attempt("digest", paths=paths)).said.get("digests") != before:
+                    return broke("after a reset the files of the image are others")
         if (await sibling.attempt("digest", paths=paths)).said.get("digests") != before or not before:
             return broke("a sibling reads changed files of the image")
     if {path: Path(path).read_bytes() for path in host} != host:
@@ -120,7 +134,7 @@ async def files(substrate: Substrate) -> Verdict:
         if on_host := [path for path in made if Path(path).exists()]:
             return broke(f"the host sees {on_host}")
         if substrate.capabilities.reset:
-            await first.box.reset()
+            await first.reset()
             if found := await _visible(first, mark):
                 return broke(f"after a reset there is {found}")
     async with stage(substrate) as later:
@@ -145,6 +159,10 @@ async def shared_memory(substrate: Substrate) -> Verdict:
             str(number) in Path(f"/proc/sysvipc/{kind}").read_text() for kind in ("shm", "sem", "msg") if _has(kind)
         ):
             return broke("the host sees them")
+        if substrate.capabilities.reset:
+            await first.reset()
+            if found := (await first.attempt("find-ipc", number=number, mark=mark)).said.get("found"):
+                return broke(f"after a reset there is {found}")
     async with stage(substrate) as later:
         if found := (await later.attempt("find-ipc", number=number, mark=mark)).said.get("found"):
             return broke(f"the next sandbox sees {found}")
@@ -178,6 +196,45 @@ async def names(substrate: Substrate) -> Verdict:
     )
 
 
+MANIFEST = (
+    "find / -xdev \\( -path /proc -o -path /sys -o -path /dev \\) -prune"
+    " -o -printf '%p %y %m %U:%G %s %T@ %n %l\\n' | sort; find /etc /root -xdev -type f -exec sha256sum {} + | sort"
+)
+"""Every file's metadata, and the content of what is small and tells most."""
+
+MEDDLE = """
+chmod 700 / /etc /usr 2>/dev/null; chown 7:7 /etc/passwd /tmp; touch -d @0 /etc/hosts /root /var/tmp
+python3 -c 'import os; os.setxattr("/etc/passwd", "user.mark", b"x")'; ln /etc/group /etc/group2; rm -r /srv /var/log
+"""
+
+
+async def metadata(substrate: Substrate) -> Verdict:
+    """78: modes, owners, times, attributes and links are as before, exactly."""
+    need(substrate.capabilities.reset, "reset is not offered")
+    async with substrate.create(spec_of(substrate)) as box:
+        before = await box.run(MANIFEST, timeout_s=60)
+        await box.run(MEDDLE, timeout_s=30)
+        changed = await box.run(MANIFEST, timeout_s=60)
+        need(before.ok and before.stdout != changed.stdout, "files could not be changed")
+        await box.reset()
+        after = await box.run(MANIFEST, timeout_s=60)
+    lines = before.stdout.count(b"\n")
+    return held(f"{lines} lines are the same") if after.stdout == before.stdout else broke("files differ after a reset")
+
+
+async def repeated(substrate: Substrate) -> Verdict:
+    """81: two resets give the same, byte for byte."""
+    need(substrate.capabilities.reset, "reset is not offered")
+    seen = []
+    async with substrate.create(spec_of(substrate)) as box:
+        for _ in range(2):
+            await box.run(MEDDLE, timeout_s=30)
+            await box.reset()
+            seen.append(await box.run(MANIFEST, timeout_s=60))
+    need(seen[0].ok and seen[0].stdout != b"", "the files cannot be listed")
+    return held("the manifests are equal") if seen[0].stdout == seen[1].stdout else broke("two resets differ")
+
+
 async def siblings(substrate: Substrate) -> Verdict:
     """80: forks do not see each other's writes."""
     need(substrate.capabilities.fork, "fork is not offered")
@@ -202,5 +259,7 @@ PROBES = (
     Probe(id=74, name="planted-edits", group="contamination", run=planted_edits),
     Probe(id=76, name="process-state", group="contamination", run=process_state),
     Probe(id=77, name="image-layers", group="contamination", run=lower_layers),
+    Probe(id=78, name="metadata-after-reset", group="contamination", run=metadata),
     Probe(id=80, name="sibling-forks", group="contamination", run=siblings),
+    Probe(id=81, name="two-resets-alike", group="contamination", run=repeated),
 )

@@ -63,6 +63,11 @@ class Stage:
             raise Unavailable("the image has no python3", stage="probe", sandbox=self.box.id)
         return Attempt(outcome=outcome, said=_last_json(outcome.stdout))
 
+    async def reset(self) -> None:
+        """Reset the sandbox, which takes the payload away: it is brought again."""
+        await self.box.reset()
+        await self.box.write(self._path, payload())
+
     async def alive(self) -> bool:
         """The sandbox still does what it is asked."""
         word = secrets.token_hex(8)
@@ -76,10 +81,7 @@ class Stage:
 @asynccontextmanager
 async def stage(substrate: Substrate, **limits: Any) -> AsyncIterator[Stage]:
     """A fresh sandbox, with those of the limits that the caller names."""
-    # Where there is no `none`, the code has whatever network there is, and the probes say what that means.
-    networks = substrate.capabilities.networks
-    network: Network = "none" if "none" in networks else min(networks)
-    async with substrate.create(Spec(limits=Limits(**limits), network=network)) as box:
+    async with substrate.create(spec_of(substrate, **limits)) as box:
         path = f"/tmp/probe-{secrets.token_hex(8)}.pyz"  # noqa: S108 (inside the sandbox)
         await box.write(path, payload())
         try:
@@ -87,6 +89,14 @@ async def stage(substrate: Substrate, **limits: Any) -> AsyncIterator[Stage]:
         finally:
             with suppress(SandboxLost, OSError):  # it went with the sandbox, or an attempt took it away
                 await box.remove(path)
+
+
+def spec_of(substrate: Substrate, **limits: Any) -> Spec:
+    """What the probes ask for, with those of the limits that the caller names."""
+    # Where there is no `none`, the code has whatever network there is, and the probes say what that means.
+    networks = substrate.capabilities.networks
+    network: Network = "none" if "none" in networks else min(networks)
+    return Spec(limits=Limits(**limits), network=network)
 
 
 def unenforced(substrate: Substrate, *names: str) -> str | None:

@@ -14,13 +14,14 @@ import socket
 import struct
 import subprocess
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from dutyfree.core.errors import DriverError, SandboxLost, Saturated, Unavailable
 from dutyfree.core.pending import finish
+from dutyfree.core.timeline import now_ns
 
 CgroupKind = Literal["none", "v1", "v2"]
 
@@ -34,6 +35,8 @@ _EVENT = struct.Struct("=IIiI112s")
 MAX_LAYERS = 60
 _MAX_BINDS, _TARGET_SIZE = 8, 64
 _MAX_KNOWN = 1024
+_MANY_LAYERS = 256
+_UNUSED_NS = 60_000_000_000
 _REUSE_AFTER = 64
 """Numbers of layers given up are left alone for so long: whoever still has one learns that it means nothing."""
 _CREATE_BODY = struct.Struct(f"=QQQQQIIII{MAX_LAYERS}I" + f"I{_TARGET_SIZE}s" * _MAX_BINDS)
@@ -60,6 +63,10 @@ class Order:
     """The layers never change: sandboxes may be made ready with them before they are ordered."""
     layers: Sequence[int]
     binds: Sequence[tuple[int, str]]
+
+    def used(self) -> list[int]:
+        """Every layer it names."""
+        return [*self.layers, *(number for number, _ in self.binds)]
 
     def pack(self, *, disk: bool) -> bytes:
         """`struct create_request` without its head: the same for every sandbox of the kind."""
@@ -113,6 +120,16 @@ def _close_all(fds: Sequence[int]) -> None:
 
 
 @dataclass(slots=True)
+class _Known:
+    """A directory that the spawner knows by a number."""
+
+    number: int
+    identity: tuple[int, ...]
+    """Of the directory: another one may come to lie at the same path."""
+    used_ns: int
+
+
+@dataclass(slots=True)
 class _Sandbox:
     """What is awaited of one tag: its failure to start, and its end."""
 
@@ -135,7 +152,9 @@ class Spawner:
         self._control = control
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._layers: dict[Path, int] = {}
+        self._layers: dict[Path, _Known] = {}
+        self._stale: list[_Known] = []
+        """Whose path means another directory by now; live sandboxes may still stand on them."""
         self._layer_answers: dict[int, asyncio.Future[None]] = {}
         self._sandboxes: dict[int, _Sandbox] = {}
         self._last_layer = 0
@@ -163,12 +182,16 @@ class Spawner:
 
     async def layer(self, path: Path, *, deep: bool = False) -> int:
         """The number of a directory, made known on first use; `deep`: with what is mounted below it."""
-        number = self._layers.get(path)
-        if number is None:
+        known, identity = self._layers.get(path), _identity(path)
+        if known is not None and known.identity != identity:
+            self._stale.append(self._layers.pop(path))
+            known = None
+        if known is None:
             number = self.new_layer()
             self._send(_NUMBERED.pack(_LAYER, number, number, deep) + os.fsencode(path) + b"\0")
-            self._layers[path] = number
+            known = self._layers[path] = _Known(number, identity, 0)
             self._layer_answers[number] = self._loop.create_future()
+        number, known.used_ns = known.number, now_ns()
         if (answer := self._layer_answers.get(number)) is not None:
             await asyncio.shield(answer)
         return number
@@ -184,10 +207,20 @@ class Spawner:
 
     def forget(self, number: int) -> None:
         """Give a layer up. Sandboxes that have it keep it."""
-        self._layers = {path: known for path, known in self._layers.items() if known != number}
+        self._layers = {path: known for path, known in self._layers.items() if known.number != number}
+        self._stale = [known for known in self._stale if known.number != number]
         with contextlib.suppress(SandboxLost):
             self._send(_NUMBERED.pack(_FORGET, 0, number, 0))
         self._free_layers.append(number)
+
+    def trim(self, in_use: Callable[[], Collection[int]]) -> None:
+        """Give up directories that nobody has asked for in a while, if there are many; never those in use."""
+        if len(self._layers) + len(self._stale) < _MANY_LAYERS:
+            return
+        before_ns, kept = now_ns() - _UNUSED_NS, in_use()
+        for known in (*self._stale, *self._layers.values()):
+            if known.used_ns < before_ns and known.number not in kept:
+                self.forget(known.number)
 
     async def copy(self, tag: int, *, layer: int = 0, path: Path | None = None, source: int = 0) -> Copied:
         """Copy what the sandbox has written into memory, as a new layer, or into an empty directory.
@@ -318,7 +351,7 @@ class Spawner:
         elif kind == _EVENT_LAYER:
             answer = self._layer_answers.pop(tag)
             if error:
-                self._layers = {path: number for path, number in self._layers.items() if number != tag}
+                self._layers = {path: known for path, known in self._layers.items() if known.number != tag}
                 answer.set_exception(DriverError(f"{detail}: {os.strerror(error)}", driver="native", stage="image"))
             else:
                 answer.set_result(None)
@@ -365,6 +398,14 @@ class Spawner:
         for sandbox in self._sandboxes.values():
             if not sandbox.gone.done():
                 sandbox.gone.set_result(why)
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()  # the spawner says what is wrong with it
+    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 def _settle(answer: asyncio.Future[Any] | None, error: int, detail: str, stage: str) -> None:

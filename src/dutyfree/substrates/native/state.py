@@ -97,7 +97,7 @@ class States:
         """The state of the sandbox `tag`, which was made by `plan`. Cancelled: nothing is left of it."""
         if len(plan.order.layers) >= MAX_LAYERS:
             raise Unsupported(
-                f"an image of {len(plan.order.layers)} layers takes no other: save it with a key and start from that",
+                f"it stands on {len(plan.order.layers)} layers, image and saved states together: there can be no more",
                 driver="native",
                 stage="snapshot",
             )
@@ -156,20 +156,22 @@ class States:
         state = State(key=name.removeprefix(SNAPSHOT_PREFIX), image=None)
         if await asyncio.to_thread(self._is_stored, name):
             return state
-        async with contextlib.AsyncExitStack() as stack:
-            drafts = []
-            for source in (0, *(layer.number for layer in plan.saved)):
-                draft = await stack.enter_async_context(_draft(self._store))
-                done = await self._spawner.copy(tag, path=draft.rootfs, source=source)
-                drafts.append((draft, done))
-            publishing = asyncio.ensure_future(asyncio.to_thread(self._publish, state.key, plan, drafts, key is None))
-            try:
+        publishing: asyncio.Future[None] | None = None
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                drafts = []
+                for source in (0, *(layer.number for layer in plan.saved)):
+                    draft = await stack.enter_async_context(_draft(self._store))
+                    drafts.append((draft, await self._spawner.copy(tag, path=draft.rootfs, source=source)))
+                work = asyncio.to_thread(self._publish, state.key, plan, drafts, key is None)
+                publishing = asyncio.ensure_future(work)
+                stack.push_async_callback(finish, _over(publishing))  # before the drafts are deleted
                 await asyncio.shield(publishing)
-            except asyncio.CancelledError:
-                await asyncio.wait([publishing])
-                if key is None and publishing.exception() is None:
-                    await finish(self.discard(state))
-                raise
+        except asyncio.CancelledError:
+            # One with a key stays if it was complete; nobody would remove one without.
+            if publishing is not None and publishing.exception() is None and key is None:
+                await finish(self.discard(state))
+            raise
         return state
 
     def _is_stored(self, name: str) -> bool:
@@ -208,3 +210,7 @@ async def _draft(store: Store) -> AsyncIterator[Building]:
         yield await asyncio.shield(opening)
     finally:
         await finish(delete())
+
+
+async def _over(work: asyncio.Future[None]) -> None:
+    await asyncio.wait([work])

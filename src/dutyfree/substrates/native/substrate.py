@@ -88,7 +88,7 @@ class NativeSubstrate(Substrate):
         self._spawner = spawner
         self._store = store
         self._defaults = default_limits()
-        self._boxes: set[Sandbox] = set()
+        self._boxes: set[NativeSandbox] = set()
         self._states = States(spawner, store, removed=self._removed, given_up=self._given_up)
         self._verifier = Verifier(spawner, verify, self._witness)
         self._heirs: dict[Sandbox, State] = {}
@@ -128,6 +128,7 @@ class NativeSubstrate(Substrate):
         if plan is not None and now_ns() - plan.made_ns < PLAN_AGE_NS:
             return plan
         self._check(spec)
+        self._spawner.trim(self._layers_in_use)
         state = self._states.find(spec.image)
         saved = state.saved if state else ()
         image = state.image if state else remembered(spec.image, self._store)
@@ -140,6 +141,10 @@ class NativeSubstrate(Substrate):
             self._plans.clear()
         self._plans[kind] = plan
         return plan
+
+    def _layers_in_use(self) -> set[int]:
+        plans = [*self._plans.values(), *(box.plan for box in self._boxes)]
+        return {layer for plan in plans for layer in plan.order.used()}
 
     async def _resolve(self, name: str) -> Image:
         """In a thread, once for all who ask meanwhile. A thread cannot be cancelled, so `close` waits for it."""

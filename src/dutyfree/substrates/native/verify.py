@@ -22,8 +22,8 @@ from dutyfree.substrates.native.spawner import Spawner
 
 Depth = Literal["quick", "full"]
 
-_VIEWS = ("proc", "sys")
-"""Mounted by the kernel, and no files; the spawner's view says what is mounted there."""
+_VIEWS = ("proc", "sys", "dev")
+"""Made anew for each sandbox, and no files of the image; the spawner's view says what is mounted there."""
 _PIECE = 1 << 20
 _NAMED = 3
 """How many differences an error names."""
@@ -113,11 +113,15 @@ def describe_files(pid: int, first_id: int, skipped: set[str]) -> dict[str, str]
     found: dict[str, str] = {}
     root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY)
     try:
+        found["/"] = _describe(root, ".", first_id)
         for place, names, others, parent in os.fwalk(".", dir_fd=root, follow_symlinks=False):
-            inside = place[2:]
+            inside = place[2:] + "/" if place != "." else ""
             for name in (*names, *others):
-                found[f"/{inside}/{name}" if inside else f"/{name}"] = _describe(parent, name, first_id)
-            names[:] = [name for name in names if (f"{inside}/{name}" if inside else name) not in skipped]
+                if inside + name in skipped:
+                    found[f"/{inside}{name}"] = "mounted"
+                else:
+                    found[f"/{inside}{name}"] = _describe(parent, name, first_id)
+            names[:] = [name for name in names if inside + name not in skipped]
     finally:
         os.close(root)
     return found
