@@ -27,6 +27,7 @@ pytest.register_assert_rewrite(
             "lifecycle",
             "output",
             "shell",
+            "state",
             "stream",
             "transfer",
         )
@@ -43,6 +44,7 @@ from dutyfree.testing.isolation import IsolationSuite, LimitSuite  # noqa: E402
 from dutyfree.testing.lifecycle import EndOfLifeSuite, LifecycleSuite  # noqa: E402
 from dutyfree.testing.output import OutputSuite  # noqa: E402
 from dutyfree.testing.shell import ShellSuite  # noqa: E402
+from dutyfree.testing.state import StateSuite  # noqa: E402
 from dutyfree.testing.stream import StreamSuite  # noqa: E402
 from dutyfree.testing.transfer import TransferSuite  # noqa: E402
 
@@ -60,6 +62,7 @@ __all__ = [
     "LinkedFileSuite",
     "OutputSuite",
     "ShellSuite",
+    "StateSuite",
     "StreamSuite",
     "Suite",
     "TransferSuite",
@@ -81,5 +84,6 @@ class ContractSuite(
     ForwardSuite,
     IsolationSuite,
     LimitSuite,
+    StateSuite,
 ):
     """All topics."""

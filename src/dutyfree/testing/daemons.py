@@ -70,7 +70,7 @@ def docker_socket() -> Iterator[str]:
         return
     if os.geteuid() != 0 or not shutil.which("dockerd"):
         raise Missing(f"{found.reason}; enable: make substrates")
-    home = Path(tempfile.mkdtemp(prefix="dutyfree-dockerd-"))
+    home = Path(tempfile.mkdtemp(prefix=f"dutyfree-dockerd-{os.getpid()}-"))
     try:
         with _daemon(home) as path:
             yield path

@@ -40,7 +40,7 @@ class Runtime:
         return Path("/run/dutyfree") / self.driver
 
 
-class OciSubstrate(OwningSubstrate):
+class OciSubstrate(OwningSubstrate[Image]):
     """Bundles of one runtime."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -50,15 +50,17 @@ class OciSubstrate(OwningSubstrate):
         self._runtime = runtime
         self._agent = agent_program(runtime.driver) if runtime.capabilities.dispatch == "agent" else None
 
-    async def _make(self, spec: Spec, name: str, start_ns: int) -> Sandbox:
-        image = await self._image(spec.image)
+    async def _find(self, image: str) -> Image:
+        return await self._image(image)
+
+    async def _make(self, spec: Spec, name: str, start_ns: int, origin: Image) -> Sandbox:
         bundle = self._bundle(name, spec)
-        defaults = Defaults(env=image.env, cwd=image.cwd, user=image.user)
+        defaults = Defaults(env=origin.env, cwd=origin.cwd, user=origin.user)
         birth = Birth(
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=bundle.remove,
             defaults=defaults, start_ns=start_ns,
         )  # fmt: skip
-        return await self._boot(bundle, birth, image)
+        return await self._boot(bundle, birth, origin)
 
     async def sweep(self) -> list[str]:
         """Remove bundles whose owner is dead; their names."""

@@ -93,6 +93,7 @@ class PodmanDriver:
             dispatch=dispatch_of(options),
             profile=profile_of(options),
             repository="localhost/dutyfree",
+            libpod=True,
         )
 
     def _found(self, reason: str, version: str, info: Mapping[str, object]) -> Availability:
