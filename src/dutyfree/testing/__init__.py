@@ -26,6 +26,7 @@ pytest.register_assert_rewrite(
             "isolation",
             "lifecycle",
             "output",
+            "sharing",
             "shell",
             "state",
             "stream",
@@ -43,6 +44,7 @@ from dutyfree.testing.forward import ForwardSuite  # noqa: E402
 from dutyfree.testing.isolation import IsolationSuite, LimitSuite  # noqa: E402
 from dutyfree.testing.lifecycle import EndOfLifeSuite, LifecycleSuite  # noqa: E402
 from dutyfree.testing.output import OutputSuite  # noqa: E402
+from dutyfree.testing.sharing import SharedSuite  # noqa: E402
 from dutyfree.testing.shell import ShellSuite  # noqa: E402
 from dutyfree.testing.state import StateSuite  # noqa: E402
 from dutyfree.testing.stream import StreamSuite  # noqa: E402
@@ -61,6 +63,7 @@ __all__ = [
     "LimitSuite",
     "LinkedFileSuite",
     "OutputSuite",
+    "SharedSuite",
     "ShellSuite",
     "StateSuite",
     "StreamSuite",
