@@ -94,6 +94,7 @@ class TestRuncApi(ApiMixin, TestRunc):
 
 class TestGvisor(ContainerSuite):
     substrate_name = "gvisor"
+    endless = frozenset({"test_a_terminal_can_be_resized"})
     gaps: ClassVar[dict[str, str]] = {
         "test_a_terminal_can_be_resized": "runsc keeps the new size and does not send SIGWINCH",
     }
