@@ -12,6 +12,7 @@ import os
 import socket
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -29,6 +30,9 @@ from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.offer import check_offered
 from dutyfree.substrates.owned import OwnedSandbox
 
+SWEEP_S = 30.0
+"""While sandboxes are created, what others left is looked for this often; and whenever somebody connects."""
+
 Origin = TypeVar("Origin")
 """What a sandbox starts from, as the driver knows it: content, and no name that could mean something else later."""
 
@@ -45,12 +49,15 @@ class OwningSubstrate(Substrate, Generic[Origin]):
         self._shared: dict[str, Shared] = {}
         """By image: what forks on their way start from."""
         self._closed = False
+        self._swept_s = asyncio.get_running_loop().time()
+        self._sweeping: asyncio.Task[None] | None = None
 
     async def _create(self, spec: Spec) -> Sandbox:
         start_ns = now_ns()
         if self._closed:
             raise Misuse("the substrate is closed", driver=self.name)
         check_offered(spec, self.capabilities, driver=self.name)
+        self._sweep_now_and_then()
         name = f"dutyfree-{self.name}-{os.getpid()}-{next(self._numbers)}-{os.urandom(3).hex()}"
         origin = await self._find(spec.image)
         box = OwnedSandbox(await self._make(spec, name, start_ns, origin), self, self._ended)
@@ -64,6 +71,21 @@ class OwningSubstrate(Substrate, Generic[Origin]):
     @abstractmethod
     async def _make(self, spec: Spec, name: str, start_ns: int, origin: Origin) -> Sandbox:
         """Start one sandbox of that name; leave nothing behind on failure or cancellation."""
+
+    @abstractmethod
+    async def sweep(self) -> list[str]:
+        """Remove what dead owners left; the names of their sandboxes."""
+
+    def _sweep_now_and_then(self) -> None:
+        """Whoever dies after the others have connected is swept by those who go on creating."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._swept_s >= SWEEP_S and (self._sweeping is None or self._sweeping.done()):
+            self._swept_s = now_s
+            self._sweeping = asyncio.create_task(self._try_sweep())
+
+    async def _try_sweep(self) -> None:
+        with suppress(DutyfreeError, OSError):
+            await self.sweep()
 
     async def renew(self, box: Sandbox) -> Sandbox:
         """A fresh one in place of `box`."""
@@ -113,6 +135,8 @@ class OwningSubstrate(Substrate, Generic[Origin]):
         async with asyncio.TaskGroup() as group:
             for box, _ in list(self._boxes.values()):
                 group.create_task(box.destroy())
+            if self._sweeping is not None:
+                await self._sweeping
         self._store.close()
 
     async def _image(self, name: str) -> Image:
