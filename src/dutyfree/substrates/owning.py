@@ -88,8 +88,14 @@ class OwningSubstrate(Substrate, Generic[Origin]):
             await self.sweep()
 
     async def renew(self, box: Sandbox) -> Sandbox:
-        """A fresh one in place of `box`."""
-        return await self._make(box.spec, box.id, now_ns(), self._origin(box))
+        """A fresh one in place of `box`; its lifetime counts from the creation."""
+        spec, now = box.spec, now_ns()
+        if spec.lifetime_s is not None:
+            left_s = spec.lifetime_s - (now - box.timeline.spans[0].start_ns) / 1e9
+            if left_s <= 0:
+                raise SandboxLost("the sandbox is gone: its lifetime was over", driver=self.name, sandbox=box.id)
+            spec = replace(spec, lifetime_s=max(left_s, 0.001))
+        return await self._make(spec, box.id, now, self._origin(box))
 
     async def save(self, box: Sandbox, key: str | None) -> Snapshot:
         """`Sandbox.snapshot`."""

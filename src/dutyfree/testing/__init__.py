@@ -46,7 +46,7 @@ from dutyfree.testing.lifecycle import EndOfLifeSuite, LifecycleSuite  # noqa: E
 from dutyfree.testing.output import OutputSuite  # noqa: E402
 from dutyfree.testing.sharing import SharedSuite  # noqa: E402
 from dutyfree.testing.shell import ShellSuite  # noqa: E402
-from dutyfree.testing.state import StateSuite  # noqa: E402
+from dutyfree.testing.state import ForkSuite, ResetSuite, SnapshotSuite  # noqa: E402
 from dutyfree.testing.stream import StreamSuite  # noqa: E402
 from dutyfree.testing.transfer import TransferSuite  # noqa: E402
 
@@ -57,15 +57,17 @@ __all__ = [
     "EndOfLifeSuite",
     "EndingSuite",
     "FileSuite",
+    "ForkSuite",
     "ForwardSuite",
     "IsolationSuite",
     "LifecycleSuite",
     "LimitSuite",
     "LinkedFileSuite",
     "OutputSuite",
+    "ResetSuite",
     "SharedSuite",
     "ShellSuite",
-    "StateSuite",
+    "SnapshotSuite",
     "StreamSuite",
     "Suite",
     "TransferSuite",
@@ -87,6 +89,8 @@ class ContractSuite(
     ForwardSuite,
     IsolationSuite,
     LimitSuite,
-    StateSuite,
+    SnapshotSuite,
+    ForkSuite,
+    ResetSuite,
 ):
     """All topics."""

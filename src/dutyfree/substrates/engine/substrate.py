@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX, Capabilities, Dispatch, Sandbox, Snapshot
@@ -47,11 +47,20 @@ class Settings:
         return None if runtime in ("runc", "crun") else f"{runtime} may keep writes where a commit does not see them"
 
 
+LIMIT_FACTS = {"cpus": "CpuCfsQuota", "memory_bytes": "MemoryLimit", "pids": "PidsLimit"}
+"""Which of an engine's facts says that it enforces a limit."""
+
+
+def declared_capabilities(settings: Settings) -> list[Capabilities]:
+    """Of both dispatch modes, where the engine can limit everything that engines can."""
+    everything = dict.fromkeys(LIMIT_FACTS.values(), True)
+    return [engine_capabilities(everything, replace(settings, dispatch=mode)) for mode in ("agent", "api")]
+
+
 def engine_capabilities(info: Mapping[str, Any], settings: Settings) -> Capabilities:
     """What this engine lets a container do, by its own account."""
-    names = {"cpus": "CpuCfsQuota", "memory_bytes": "MemoryLimit", "pids": "PidsLimit"}
     agent = settings.dispatch == "agent"
-    missing = "".join(f"; it has no cgroup for {name}" for name, said in names.items() if not info.get(said))
+    missing = "".join(f"; it has no cgroup for {name}" for name, said in LIMIT_FACTS.items() if not info.get(said))
     notes = {
         "limits": f"the engine has no quota for disk_bytes and files{missing}",
         "storages": "writes go to the engine's own writable layer on disk, whichever is asked for",
@@ -63,7 +72,7 @@ def engine_capabilities(info: Mapping[str, Any], settings: Settings) -> Capabili
     return Capabilities(
         isolation="namespace",
         dispatch=settings.dispatch,
-        limits=frozenset(name for name, said in names.items() if info.get(said)),
+        limits=frozenset(name for name, said in LIMIT_FACTS.items() if info.get(said)),
         networks=frozenset({"none", "host"}),
         storages=frozenset({"memory"} if settings.profile == "hardened" else {"memory", "disk"}),
         stream=agent,
