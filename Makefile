@@ -37,6 +37,9 @@ format: setup ## rewrite the sources as `check` wants them
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(NATIVE_SOURCES)
 
+docs: setup ## rewrite what is generated: docs/reference/substrates.md
+	$(BIN)/dutyfree doctor --markdown >docs/reference/substrates.md
+
 speed: setup ## the native substrate against its rivals, as ratios in one run
 	$(BIN)/python -m benchmarks.speed
 
@@ -73,4 +76,4 @@ $(PACKAGED) &: FORCE
 	@mkdir -p src/dutyfree/_native
 	@for p in $(PROGRAMS); do cmp -s native/build/$$p src/dutyfree/_native/$$p || install -m 755 native/build/$$p src/dutyfree/_native/$$p; done
 
-.PHONY: help setup native bench test check format speed substrates substrates-stop wheel lock clean FORCE
+.PHONY: help setup native bench test check format docs speed substrates substrates-stop wheel lock clean FORCE

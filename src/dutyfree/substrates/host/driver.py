@@ -122,6 +122,10 @@ class HostDriver:
     name = "host"
     summary = "plain subprocesses on this machine, no isolation: the reference"
 
+    def declared(self) -> list[Capabilities]:
+        """The same everywhere."""
+        return [CAPABILITIES]
+
     def probe(self) -> Availability:
         """Linux with pidfds, and a shell."""
         version = f"python {platform.python_version()}, linux {platform.release()}"

@@ -19,6 +19,7 @@ from dutyfree.guest.link import Link
 from dutyfree.substrates.image.resolve import Image, remembered, resolve
 from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.native.disk import scratch_image
+from dutyfree.substrates.native.machine import Machine
 from dutyfree.substrates.native.plan import Plan
 from dutyfree.substrates.native.sandbox import NativeSandbox
 from dutyfree.substrates.native.spawner import ENDED_BY_ITSELF, Order, Spawner
@@ -47,7 +48,7 @@ def default_limits() -> Limits:
     return Limits(memory_bytes=memory_bytes, pids=1024, disk_bytes=memory_bytes, files=1_000_000)
 
 
-def native_capabilities(spawner: Spawner) -> Capabilities:
+def native_capabilities(spawner: Machine) -> Capabilities:
     """What this machine lets a native sandbox do."""
     limits = {"pids", "disk_bytes", "files"}
     notes: dict[str, str] = {}
