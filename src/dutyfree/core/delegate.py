@@ -22,6 +22,11 @@ class Delegate(Sandbox):
         self.timeline = inner.timeline
         self.capabilities = inner.capabilities
 
+    @property
+    def alive(self) -> bool:
+        """As far as the one beneath knows."""
+        return self.inner.alive
+
     async def run(self, command: Command, **options: Any) -> Outcome:
         """Run a command to its end."""
         return await self.inner.run(command, **options)

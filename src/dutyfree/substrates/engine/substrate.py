@@ -128,6 +128,10 @@ class EngineSubstrate(OwningSubstrate[Origin]):
             return await self._images.bring(await self._image(image))
         return await self._images.known(image)
 
+    async def image_key(self, image: str) -> str:
+        """The engine's own id of what the name means."""
+        return (await self._find(image)).image
+
     async def holds(self, image: str) -> bool:
         """The engine has it already."""
         if image.startswith(SNAPSHOT_PREFIX):

@@ -112,6 +112,12 @@ class NativeSubstrate(Substrate):
         timeline.add("ready", created_ns, now_ns())
         return box
 
+    async def image_key(self, image: str) -> str:
+        """The key of what the name stands for now; a snapshot's own name, as it never changes."""
+        if image.startswith(SNAPSHOT_PREFIX) and await self.holds(image):
+            return image
+        return (remembered(image, self._store) or await self._resolve(image)).key
+
     async def close(self) -> None:
         """End the spawner, which ends every sandbox."""
         for box in list(self._boxes):
