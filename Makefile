@@ -43,6 +43,9 @@ docs: setup ## rewrite what is generated: docs/reference/substrates.md
 speed: setup ## the native substrate against its rivals, as ratios in one run
 	$(BIN)/python -m benchmarks.speed
 
+speed-warm: setup ## what pools and stages save, as ratios in one run
+	$(BIN)/python -m benchmarks.warm
+
 substrates: ## (root, Debian) install and start what this machine can have: docker, podman, runc, gVisor
 	scripts/substrates.sh start
 
