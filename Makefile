@@ -37,11 +37,17 @@ format: setup ## rewrite the sources as `check` wants them
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(NATIVE_SOURCES)
 
+docs: setup ## rewrite what is generated: docs/reference/substrates.md
+	$(BIN)/dutyfree doctor --markdown >docs/reference/substrates.md
+
 speed: setup ## the native substrate against its rivals, as ratios in one run
 	$(BIN)/python -m benchmarks.speed
 
 speed-state: setup ## snapshots, forks and resets of the native substrate, against plain creation in one run
 	$(BIN)/python -m benchmarks.state
+
+speed-warm: setup ## what pools and stages save, as ratios in one run
+	$(BIN)/python -m benchmarks.warm
 
 substrates: ## (root, Debian) install and start what this machine can have: docker, podman, runc, gVisor
 	scripts/substrates.sh start
@@ -76,4 +82,4 @@ $(PACKAGED) &: FORCE
 	@mkdir -p src/dutyfree/_native
 	@for p in $(PROGRAMS); do cmp -s native/build/$$p src/dutyfree/_native/$$p || install -m 755 native/build/$$p src/dutyfree/_native/$$p; done
 
-.PHONY: help setup native bench test check format speed speed-state substrates substrates-stop wheel lock clean FORCE
+.PHONY: help setup native bench test check format docs speed speed-state speed-warm substrates substrates-stop wheel lock clean FORCE

@@ -22,10 +22,15 @@ fail() {
 
 installed() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/usr/bin/$1" ]; }
 
+updated=
 install_package() { # program, package
     if installed "$1"; then
         say "$1 is there"
         return
+    fi
+    if [ -z "$updated" ]; then
+        apt-get update -qq >/dev/null || say "cannot refresh the package lists; trying with those that are there"
+        updated=1
     fi
     say "installing $2"
     # Debian starts services on installation where there is an init system; ours is started by hand.

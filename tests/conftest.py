@@ -5,12 +5,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from dutyfree.testing.daemons import bench, docker_engine  # noqa: F401 - fixtures for every folder
+from dutyfree.testing.daemons import bench, docker_engine, podman_engine, provide_bench  # noqa: F401 - fixtures for every folder
 from dutyfree.testing.leaks import TOKEN_VARIABLE, holdings, leaked
+from dutyfree.testing.sharing import commons  # noqa: F401
 
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[TOKEN_VARIABLE] = str(os.getpid())
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What takes longer than a test may is made before the first one."""
+    if not session.config.option.collectonly and any("bench" in item.fixturenames for item in session.items):
+        provide_bench()
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,7 @@ async def main(name, mark):
         box = await substrate.create(Spec(image="bench"))
         running = asyncio.ensure_future(box.run(["sleep", mark]))
         await box.run(["true"])
+        EXTRA
         print(box.id, flush=True)
         await running
 
@@ -30,9 +31,11 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @contextmanager
-def client(name, mark):
-    """A process that holds a sandbox in which `sleep MARK` runs; gives it and the sandbox's id."""
-    process = subprocess.Popen([sys.executable, "-c", CLIENT, name, mark], stdout=subprocess.PIPE, text=True)
+def client(name, mark, extra="pass"):
+    """A process that holds a sandbox in which `sleep MARK` runs, and that did `extra` before; gives it and the sandbox's id."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLIENT.replace("EXTRA", extra), name, mark], stdout=subprocess.PIPE, text=True
+    )
     try:
         yield process, process.stdout.readline().strip()
     finally:

@@ -1,7 +1,11 @@
 """What is special to containers of an engine: the death of its client, orphans, the hardened profile, exported images."""
 
 import asyncio
+import json
+import socket as socket_module
 import subprocess
+from http.client import HTTPConnection
+from urllib.parse import quote
 
 import pytest
 from doomed import client, ends, kill, sleepers, until
@@ -12,8 +16,20 @@ from dutyfree.substrates.engine.container import Container
 from dutyfree.substrates.engine.http import Http
 from dutyfree.substrates.engine.options import ask
 from dutyfree.substrates.engine.profile import container_config
+from dutyfree.substrates.engine.snapshot import SNAPSHOT_LABEL, EngineSnapshot
 from dutyfree.substrates.registry import connect
 from dutyfree.substrates.sweep import owner_mark
+
+
+def asked(socket, what):
+    connection = HTTPConnection("engine")
+    connection.sock = socket_module.socket(socket_module.AF_UNIX)
+    connection.sock.connect(socket)
+    try:
+        connection.request("GET", what)
+        return json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
 
 
 def exists(socket, name):
@@ -41,7 +57,7 @@ def test_containers_of_a_dead_owner_are_removed_when_the_next_one_connects(docke
     async def leave(name, mark):
         container = Container(Http(docker_engine, "docker"), name, "docker")
         async with connect("docker", socket=docker_engine) as substrate:
-            image, _ = await substrate._find_image("bench")
+            image = (await substrate._find("bench")).image
         wanted = container_config(
             Spec(), image=image, command=["true"], owner=mark, agent=None, profile="default", extra={}
         )
@@ -59,6 +75,52 @@ def test_containers_of_a_dead_owner_are_removed_when_the_next_one_connects(docke
             await foreign.remove()
 
     assert asyncio.run(main()) == (False, True)
+
+
+def snapshots(socket):
+    """Every image that was committed by us, by its name."""
+    filters = quote(json.dumps({"label": [SNAPSHOT_LABEL]}))
+    return [
+        name for found in asked(socket, f"/images/json?filters={filters}") for name in found["RepoTags"] or ["none"]
+    ]
+
+
+def test_snapshots_without_a_key_go_with_their_substrate_and_removed_ones_when_nobody_uses_them(docker_engine):
+    async def main():
+        async with connect("docker", socket=docker_engine) as substrate:
+            box = await substrate.create(Spec(image="bench"))
+            await box.snapshot()
+            kept = await box.snapshot("kept")
+            await substrate.create(Spec(image=kept.image))
+            await kept.remove()
+            for unused in await box.fork(2):
+                unused.close()
+            return snapshots(docker_engine)
+
+    assert len(asyncio.run(main())) == 3
+    assert snapshots(docker_engine) == []
+
+
+def test_a_snapshot_outlives_its_maker_only_if_it_has_a_key(docker_engine):
+    mark = "86400.4"
+
+    async def main():
+        async with connect("docker", socket=docker_engine) as substrate:
+            held = await substrate.holds("snapshot:lasting")
+            async with substrate.create(Spec(image="snapshot:lasting")) as box:
+                content = await box.read("/root/x")
+            await EngineSnapshot("lasting", substrate._snapshots).remove()
+            return held, content
+
+    with client(
+        f"docker?socket={docker_engine}",
+        mark,
+        "await box.write('/root/x', b'x'); await box.snapshot(); await box.snapshot('lasting')",
+    ) as (process, _):
+        kill(process)
+    assert len(snapshots(docker_engine)) == 2
+    assert asyncio.run(main()) == (True, b"x")
+    assert snapshots(docker_engine) == []
 
 
 def test_the_hardened_profile_has_no_way_to_write_the_root_or_to_gain_privileges(docker_engine):

@@ -14,6 +14,7 @@ SAID = {
     "quickstart": ["before the fix: exit 1 AssertionError: 0", "after the fix:  exit 0"],
     "group": ["16 rollouts in", "mean reward"],
     "one_service": ["allowed: hello from the owner", "refused: ConnectionRefusedError"],
+    "warm": ["8 saw sums.py staged", "8 of 8 sandboxes were waiting"],
     "synchronous": ["hello from /tmp/work", "a stuck command: timeout - the shell is alive"],
 }
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dutyfree import __version__
+from dutyfree.cli.capability import table
 from dutyfree.core.contract import Availability, Capabilities, Driver
 from dutyfree.core.errors import DutyfreeError, Misuse, Unavailable
 from dutyfree.substrates.registry import drivers
@@ -26,10 +27,16 @@ HELP = "what this machine can run, and the exact command that enables the rest"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     parser.add_argument("--json", action="store_true", help="the same for programs")
+    parser.add_argument(
+        "--markdown", action="store_true", help="the table of all drivers, from their declarations and not this machine"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Look at every installed driver. Exit code 0 even if some cannot run: that is an answer."""
+    if args.markdown:
+        print(table(), end="")
+        return 0
     found = list(_look())
     if args.json:
         print(json.dumps({"substrates": [_row(*one) for one in found], "host": host_facts()}, indent=2))

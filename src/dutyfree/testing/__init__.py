@@ -26,6 +26,7 @@ pytest.register_assert_rewrite(
             "isolation",
             "lifecycle",
             "output",
+            "sharing",
             "shell",
             "state",
             "stream",
@@ -43,6 +44,7 @@ from dutyfree.testing.forward import ForwardSuite  # noqa: E402
 from dutyfree.testing.isolation import IsolationSuite, LimitSuite  # noqa: E402
 from dutyfree.testing.lifecycle import EndOfLifeSuite, LifecycleSuite  # noqa: E402
 from dutyfree.testing.output import OutputSuite  # noqa: E402
+from dutyfree.testing.sharing import SharedSuite  # noqa: E402
 from dutyfree.testing.shell import ShellSuite  # noqa: E402
 from dutyfree.testing.state import ForkSuite, ResetSuite, SnapshotSuite  # noqa: E402
 from dutyfree.testing.stream import StreamSuite  # noqa: E402
@@ -63,6 +65,7 @@ __all__ = [
     "LinkedFileSuite",
     "OutputSuite",
     "ResetSuite",
+    "SharedSuite",
     "ShellSuite",
     "SnapshotSuite",
     "StreamSuite",

@@ -10,6 +10,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import pytest
@@ -24,6 +25,9 @@ PATIENCE_S = 20.0
 """How long a condition may take to come true before a test gives up; no test depends on how soon it does."""
 
 
+Test = Callable[[], Awaitable[None]]
+
+
 class NotOffered(Exception):
     """Raised by a test's helper once it has seen that the substrate declines as it must: the test is done."""
 
@@ -36,23 +40,42 @@ class Suite:
     image: ClassVar[str] = "host"
     gaps: ClassVar[Mapping[str, str]] = {}
     """Test name to the reason why it fails on this substrate."""
+    endless: ClassVar[frozenset[str]] = frozenset()
+    """Of those, the ones that would wait long for what does not come: they are not run at all."""
     substrate: Substrate
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for name, test in list(vars(cls).items()):
             if name.startswith("test_") and inspect.iscoroutinefunction(test):
-                setattr(cls, name, _runnable(test))
+                setattr(cls, name, _runnable(test, cls))
 
     @pytest.fixture(autouse=True)
     def _known_gap(self, request: pytest.FixtureRequest) -> None:
-        reason = self.gaps.get(request.node.originalname)
+        name = request.node.originalname
+        reason = self.gaps.get(name)
         if reason:
-            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=True, run=name not in self.endless))
 
     def connect(self) -> Pending[Substrate]:
         """The substrate under test; override it for one that has no registered name."""
         return connect(self.substrate_name)
+
+    def conduct(self, test: Test, topic: type[Suite]) -> None:
+        """Run one test of a topic; override it for tests that share something."""
+        del topic
+        asyncio.run(self.with_substrate(test))
+
+    async def with_substrate(self, test: Test) -> None:
+        """The test on a substrate of its own."""
+        async with self.connect() as substrate:
+            await self.on(substrate, test)
+
+    async def on(self, substrate: Substrate, test: Test) -> None:
+        """The test on a substrate that is there."""
+        self.substrate = substrate
+        with suppress(NotOffered):
+            await test()
 
     def scratch(self, box: Sandbox) -> str:
         """A directory inside that the tests may fill; override it where absolute paths are shared by sandboxes."""
@@ -129,18 +152,9 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0)
 
 
-def _runnable(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+def _runnable(test: Callable[..., Awaitable[None]], topic: type[Suite]) -> Callable[..., None]:
     @functools.wraps(test)
     def run(self: Suite, **fixtures: object) -> None:
-        asyncio.run(_with_substrate(self, lambda: test(self, **fixtures)))
+        self.conduct(lambda: test(self, **fixtures), topic)
 
     return run
-
-
-async def _with_substrate(suite: Suite, test: Callable[[], Awaitable[None]]) -> None:
-    async with suite.connect() as substrate:
-        suite.substrate = substrate
-        try:
-            await test()
-        except NotOffered:
-            return

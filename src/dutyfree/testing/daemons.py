@@ -1,14 +1,16 @@
-"""Private engines for tests: a Docker daemon with everything of its own, started where none is up, gone afterwards.
+"""Engines for tests, and the common rootfs in them: those of the machine, or private ones that are gone afterwards.
 
-    docker_engine, bench                 fixtures; import them into a conftest
+    docker_engine, podman_engine, bench  fixtures; import them into a conftest
+    provide_bench()                      before the tests: builds what the fixture `bench` asks for
     with docker_socket() as path: …      the machine's engine if one answers, else a private one
 
-A private daemon touches neither bridges nor packet filters. It is no child of ours: what it starts and ends meanwhile is
-its own affair, and not a leak of a test.
+A private Docker daemon touches neither bridges nor packet filters. It is no child of ours: what it starts and ends
+meanwhile is its own affair, and not a leak of a test.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import shutil
@@ -22,22 +24,48 @@ from pathlib import Path
 
 import pytest
 
-from dutyfree.core.errors import Unavailable
+from dutyfree.core.errors import DutyfreeError, Unavailable
 from dutyfree.substrates.docker.driver import driver as docker
 from dutyfree.substrates.engine.options import ask
+from dutyfree.substrates.image.bench import build
 from dutyfree.substrates.image.resolve import resolve
 from dutyfree.substrates.image.store import Store
+from dutyfree.substrates.oci.program import find_program
+from dutyfree.substrates.podman.driver import driver as podman
+from dutyfree.substrates.podman.service import Service
 
-ASKED = "DUTYFREE_TEST_CONTAINERS"
+VARIABLE = "DUTYFREE_TEST_CONTAINERS"
+"""`0` leaves the container drivers out."""
+
+PROGRAMS = ("dockerd", "podman", "runc", "runsc")
 START_S = 60.0
 _STEP_S = 0.02
+
+
+def provide_bench() -> str | None:
+    """Build the common rootfs unless it is there; why it cannot be had, or is not wanted. Takes a minute or two."""
+    if os.environ.get(VARIABLE) == "0":
+        return f"container drivers are left out by {VARIABLE}=0"
+    if not any(map(find_program, PROGRAMS)) and not docker.probe().available:
+        return "no container engine and no runtime is installed; enable: make substrates"
+    store = Store.default()
+    try:
+        with suppress(Unavailable):
+            resolve("bench", store)
+            return None
+        build(store, progress=lambda _line: None)
+    except DutyfreeError as error:
+        return str(error)
+    finally:
+        store.close()
+    return None
 
 
 @pytest.fixture(scope="session")
 def bench() -> None:
     """The common rootfs, or a skip that says how it is made."""
-    if os.environ.get(ASKED) != "1":
-        pytest.skip(f"container drivers take long, and are tested when asked: {ASKED}=1 make test")
+    if os.environ.get(VARIABLE) == "0":
+        pytest.skip(f"container drivers are left out by {VARIABLE}=0")
     store = Store.default()
     try:
         resolve("bench", store)
@@ -57,6 +85,22 @@ def docker_engine(bench: None) -> Iterator[str]:  # noqa: ARG001 - a fixture is 
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="module")
+def podman_engine(bench: None) -> Iterator[str]:  # noqa: ARG001
+    """The socket of a podman service, or a skip that says how to have one. One for many tests: its start takes long."""
+    found = podman.probe()
+    if not found.available:
+        pytest.skip(f"podman: {found.reason}; enable: {found.enable}")
+    if found.reason.startswith("service at "):
+        yield found.reason.removeprefix("service at ")
+        return
+    service = asyncio.run(Service.start(None))
+    try:
+        yield service.socket
+    finally:
+        asyncio.run(service.close())
+
+
 class Missing(Exception):
     """The programs are not there; says the command that installs them."""
 
@@ -70,7 +114,7 @@ def docker_socket() -> Iterator[str]:
         return
     if os.geteuid() != 0 or not shutil.which("dockerd"):
         raise Missing(f"{found.reason}; enable: make substrates")
-    home = Path(tempfile.mkdtemp(prefix="dutyfree-dockerd-"))
+    home = Path(tempfile.mkdtemp(prefix=f"dutyfree-dockerd-{os.getpid()}-"))
     try:
         with _daemon(home) as path:
             yield path

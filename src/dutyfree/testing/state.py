@@ -36,6 +36,7 @@ class SnapshotSuite(Suite):
                 await declines(box.snapshot)
             finally:
                 await box.destroy()
+        self.isolated()  # these tests remove and overwrite /etc and /home: never the machine's own
         return box
 
     async def test_a_snapshot_starts_sandboxes_with_the_files_as_they_were(self) -> None:
@@ -148,6 +149,7 @@ class ForkSuite(Suite):
                 await declines(lambda: box.fork(1))
             finally:
                 await box.destroy()
+        self.isolated()  # these tests remove and overwrite /etc and /home: never the machine's own
         return box
 
     async def test_forks_start_from_the_present_and_see_nothing_of_each_other(self) -> None:
@@ -214,6 +216,7 @@ class ResetSuite(Suite):
                 await declines(box.reset)
             finally:
                 await box.destroy()
+        self.isolated()  # these tests remove and overwrite /etc and /home: never the machine's own
         return box
 
     async def test_a_reset_brings_back_the_files_of_the_start(self) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import dutyfree
 from dutyfree.substrates.host.capture import Capture
 from dutyfree.substrates.host.directory import sweep_orphans
+from dutyfree.substrates.host.driver import driver
 from dutyfree.substrates.host.tree import kill_tree, members
 
 
@@ -125,3 +126,9 @@ def test_a_run_needs_no_thread_and_no_process_but_the_command():
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout.split()
     assert out[0] == "1"
     assert len(out) == 2
+
+
+def test_nothing_that_saves_or_restores_files_is_offered_since_they_are_the_machines():
+    """The conformance suite removes and overwrites /etc where these are declared: here that would be this machine's."""
+    offered = driver.probe().capabilities
+    assert (offered.snapshot, offered.fork, offered.reset) == (False, False, False)

@@ -12,10 +12,16 @@ import os
 import shutil
 from collections.abc import Mapping
 
-from dutyfree.core.contract import Availability, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import Unavailable
 from dutyfree.substrates.engine.options import ask, check_options, dispatch_of, profile_of
-from dutyfree.substrates.engine.substrate import EngineSubstrate, Settings, engine_capabilities, open_engine
+from dutyfree.substrates.engine.substrate import (
+    EngineSubstrate,
+    Settings,
+    declared_capabilities,
+    engine_capabilities,
+    open_engine,
+)
 
 OUR_SOCKET = "/run/dutyfree/docker/docker.sock"
 """Where `make substrates` puts a daemon of ours."""
@@ -30,6 +36,10 @@ class DockerDriver:
 
     name = "docker"
     summary = "containers of a Docker engine, by its API"
+
+    def declared(self) -> list[Capabilities]:
+        """Of an engine with cgroups."""
+        return declared_capabilities(Settings(driver=self.name, dispatch="agent"))
 
     def probe(self) -> Availability:
         """Ask the engine what it is."""

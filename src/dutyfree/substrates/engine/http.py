@@ -18,6 +18,9 @@ from urllib.parse import quote, urlencode
 from dutyfree.core.errors import DriverError, Unavailable
 from dutyfree.guest.thread import in_thread
 
+Value = str | int | list[str]
+"""Of a query's parameter; one that is repeated is a list."""
+
 _PIECE = 1 << 16
 _MAX_HEAD = 1 << 16
 _UPGRADED = (101, 200)
@@ -58,7 +61,7 @@ class Http:
         self._driver = driver
         self._loop = asyncio.get_running_loop()
 
-    async def call(self, method: str, path: str, body: object = None, **query: str | int) -> Reply:
+    async def call(self, method: str, path: str, body: object = None, **query: Value) -> Reply:
         """A request and its whole reply."""
         content = b"" if body is None else json.dumps(body).encode()
         kind = f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
@@ -71,7 +74,7 @@ class Http:
             except OSError as error:
                 raise self._broken(error) from error
 
-    async def download(self, path: str, file: IO[bytes], **query: str | int) -> Reply:
+    async def download(self, path: str, file: IO[bytes], **query: Value) -> Reply:
         """GET, and write the body to a file as it comes; an error's body stays in the reply."""
         with await self._connected() as connection:
             try:
@@ -86,7 +89,7 @@ class Http:
             except OSError as error:
                 raise self._broken(error) from error
 
-    async def upload(self, path: str, pieces: Iterator[bytes], **query: str | int) -> Reply:
+    async def upload(self, path: str, pieces: Iterator[bytes], **query: Value) -> Reply:
         """POST a tar of unknown size."""
         head = f"{_line('POST', path, query, '1.1')}Content-Type: application/x-tar\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
         with await self._connected() as connection:
@@ -99,7 +102,7 @@ class Http:
             except OSError as error:
                 raise self._broken(error) from error
 
-    async def hijack(self, path: str, body: object = None, **query: str | int) -> tuple[socket.socket, bytes]:
+    async def hijack(self, path: str, body: object = None, **query: Value) -> tuple[socket.socket, bytes]:
         """POST, and take the connection over: the socket, and what came on it already. `DriverError` if refused."""
         content = b"" if body is None else json.dumps(body).encode()
         head = (
@@ -154,6 +157,6 @@ class Http:
         return Unavailable(f"the engine at {self.path} does not answer: {error.strerror or error}", driver=self._driver)
 
 
-def _line(method: str, path: str, query: dict[str, str | int], version: str) -> str:
-    asked = f"?{urlencode(query)}" if query else ""
+def _line(method: str, path: str, query: dict[str, Value], version: str) -> str:
+    asked = f"?{urlencode(query, doseq=True)}" if query else ""
     return f"{method} {quote(path)}{asked} HTTP/{version}\r\nHost: engine\r\n"

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from dutyfree.core.contract import Capabilities, Dispatch, Sandbox
-from dutyfree.core.errors import Unavailable
+from dutyfree.core.contract import SNAPSHOT_PREFIX, Capabilities, Dispatch, Sandbox, Snapshot
+from dutyfree.core.errors import DutyfreeError, Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.substrates.api.sandbox import API_NOTES
-from dutyfree.substrates.boot import AGENT_INSIDE, KEEPER, Birth, Defaults, agent_program, boot_agent
+from dutyfree.substrates.boot import AGENT_INSIDE, KEEPER, Birth, agent_program, boot_agent
 from dutyfree.substrates.engine.container import Container
 from dutyfree.substrates.engine.http import Http
-from dutyfree.substrates.engine.image import Images
+from dutyfree.substrates.engine.image import Images, Origin
 from dutyfree.substrates.engine.profile import Profile, container_config
+from dutyfree.substrates.engine.snapshot import Snapshots
 from dutyfree.substrates.engine.stream import Multiplexed
 from dutyfree.substrates.owning import OwningSubstrate
 from dutyfree.substrates.sweep import OWNER_LABEL, is_orphan, owner_mark
@@ -34,23 +35,44 @@ class Settings:
     """Added to every container's HostConfig."""
     repository: str = "dutyfree"
     """Under which our own images are kept in the engine."""
+    libpod: bool = False
+    """It speaks podman's own API as well."""
+
+    @property
+    def no_snapshot(self) -> str | None:
+        """Why files cannot be saved; None: they can."""
+        if self.profile == "hardened":
+            return "the root is read-only and what is written lies in memory, which a commit does not see"
+        runtime = self.extra.get("Runtime", "runc")
+        return None if runtime in ("runc", "crun") else f"{runtime} may keep writes where a commit does not see them"
+
+
+LIMIT_FACTS = {"cpus": "CpuCfsQuota", "memory_bytes": "MemoryLimit", "pids": "PidsLimit"}
+"""Which of an engine's facts says that it enforces a limit."""
+
+
+def declared_capabilities(settings: Settings) -> list[Capabilities]:
+    """Of both dispatch modes, where the engine can limit everything that engines can."""
+    everything = dict.fromkeys(LIMIT_FACTS.values(), True)
+    return [engine_capabilities(everything, replace(settings, dispatch=mode)) for mode in ("agent", "api")]
 
 
 def engine_capabilities(info: Mapping[str, Any], settings: Settings) -> Capabilities:
     """What this engine lets a container do, by its own account."""
-    names = {"cpus": "CpuCfsQuota", "memory_bytes": "MemoryLimit", "pids": "PidsLimit"}
     agent = settings.dispatch == "agent"
-    missing = "".join(f"; it has no cgroup for {name}" for name, said in names.items() if not info.get(said))
+    missing = "".join(f"; it has no cgroup for {name}" for name, said in LIMIT_FACTS.items() if not info.get(said))
     notes = {
         "limits": f"the engine has no quota for disk_bytes and files{missing}",
         "storages": "writes go to the engine's own writable layer on disk, whichever is asked for",
     }
     if settings.profile == "hardened":
         notes["storages"] = "the root is read-only; /tmp, /run, /var/tmp, /root and /home are in memory"
+    if settings.no_snapshot is not None:
+        notes["snapshot"] = notes["fork"] = settings.no_snapshot
     return Capabilities(
         isolation="namespace",
         dispatch=settings.dispatch,
-        limits=frozenset(name for name, said in names.items() if info.get(said)),
+        limits=frozenset(name for name, said in LIMIT_FACTS.items() if info.get(said)),
         networks=frozenset({"none", "host"}),
         storages=frozenset({"memory"} if settings.profile == "hardened" else {"memory", "disk"}),
         stream=agent,
@@ -58,11 +80,14 @@ def engine_capabilities(info: Mapping[str, Any], settings: Settings) -> Capabili
         shell=agent,
         forward=agent,
         process_tree=agent,
+        snapshot=settings.no_snapshot is None,
+        fork=settings.no_snapshot is None,
+        reset=True,
         notes=notes if agent else {**notes, **API_NOTES},
     )
 
 
-class EngineSubstrate(OwningSubstrate):
+class EngineSubstrate(OwningSubstrate[Origin]):
     """Containers of one engine. Made by `open_engine`."""
 
     def __init__(self, http: Http, settings: Settings, version: str, capabilities: Capabilities) -> None:
@@ -72,15 +97,17 @@ class EngineSubstrate(OwningSubstrate):
         self._http = http
         self._settings = settings
         self._images = Images(http, settings.driver, settings.repository)
+        self._snapshots = Snapshots(
+            http, settings.driver, settings.repository, libpod=settings.libpod, pause="pids" in capabilities.limits
+        )
         self._agent = str(agent_program(settings.driver)) if settings.dispatch == "agent" else None
         self._owner = owner_mark()
 
-    async def _make(self, spec: Spec, name: str, start_ns: int) -> Sandbox:
-        image, defaults = await self._find_image(spec.image)
+    async def _make(self, spec: Spec, name: str, start_ns: int, origin: Origin) -> Sandbox:
         container = Container(self._http, name, self.name)
         wanted = container_config(
             spec,
-            image=image,
+            image=origin.image,
             command=[AGENT_INSIDE] if self._agent else KEEPER,
             owner=self._owner,
             agent=self._agent,
@@ -89,15 +116,44 @@ class EngineSubstrate(OwningSubstrate):
         )
         birth = Birth(
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=container.remove,
-            defaults=defaults, start_ns=start_ns,
+            defaults=origin.defaults, start_ns=start_ns,
         )  # fmt: skip
         return await self._boot(container, birth, wanted)
 
-    async def _find_image(self, name: str) -> tuple[str, Defaults]:
-        """The engine's reference: names of our store come first, then the engine's own."""
-        if name in ("host", "bench") or name.startswith("/") or self._store.named(name) is not None:
-            return await self._images.bring(await self._image(name))
-        return await self._images.known(name)
+    async def _find(self, image: str) -> Origin:
+        """Snapshots and names of our store come first, then the engine's own."""
+        if image.startswith(SNAPSHOT_PREFIX):
+            return await self._snapshots.find(image.removeprefix(SNAPSHOT_PREFIX))
+        if self._is_ours(image):
+            return await self._images.bring(await self._image(image))
+        return await self._images.known(image)
+
+    async def image_key(self, image: str) -> str:
+        """The engine's own id of what the name means."""
+        return (await self._find(image)).image
+
+    async def holds(self, image: str) -> bool:
+        """The engine has it already."""
+        if image.startswith(SNAPSHOT_PREFIX):
+            return await self._snapshots.has(image.removeprefix(SNAPSHOT_PREFIX))
+        if not self._is_ours(image):
+            return await self._images.has(image)
+        try:
+            return await self._images.has(self._images.reference(await self._image(image)))
+        except DutyfreeError:
+            return False
+
+    def _is_ours(self, image: str) -> bool:
+        return image in ("host", "bench") or image.startswith("/") or self._store.named(image) is not None
+
+    async def _save(self, name: str, origin: Origin, key: str | None) -> Snapshot:
+        return await self._snapshots.save(name, origin, key)
+
+    async def close(self) -> None:
+        """Destroy what is left, then the snapshots that are nobody else's."""
+        await super().close()
+        with suppress(Unavailable):
+            await self._snapshots.close()
 
     @classmethod
     async def facts(cls, http: Http) -> Mapping[str, Any]:
@@ -106,7 +162,7 @@ class EngineSubstrate(OwningSubstrate):
         return reply.json() if reply.ok else {}
 
     async def sweep(self) -> list[str]:
-        """Remove containers whose owner is dead; their names."""
+        """Remove containers and snapshots whose owner is dead; the containers' names."""
         reply = await self._http.call("GET", "/containers/json", all=1, filters=json.dumps({"label": [OWNER_LABEL]}))
         orphans = [
             found["Names"][0].lstrip("/")
@@ -115,6 +171,7 @@ class EngineSubstrate(OwningSubstrate):
         ]
         for name in orphans:
             await Container(self._http, name, self.name).remove_by_force()
+        await self._snapshots.sweep()
         return orphans
 
     async def _boot(self, container: Container, birth: Birth, wanted: Mapping[str, Any]) -> Sandbox:

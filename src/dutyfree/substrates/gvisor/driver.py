@@ -48,7 +48,11 @@ class GvisorDriver(RuntimeDriver):
             dispatch,
             isolation="kernel",
             limits=frozenset(),
-            notes={"limits": "runsc is run without cgroups, so it bounds nothing itself"},
+            notes={
+                "limits": "runsc is run without cgroups, so it bounds nothing itself",
+                "snapshot": "files are in its own memory, and a checkpoint holds the agent's open stream, which a copy lacks",
+                "fork": "as snapshot",
+            },
         )
 
 

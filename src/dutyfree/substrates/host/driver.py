@@ -35,6 +35,7 @@ CAPABILITIES = Capabilities(
         "users": "another user would need a fork instead of the quick vfork",
         "terminal": "a controlling terminal would need code between fork and exec",
         "forward": "the machine's ports are the sandbox's",
+        "snapshot": "absolute paths are the machine's own, and no copy of a directory holds what was done to those",
         "process_tree": "a child that leaves its session by a double fork is not found",
     },
 )
@@ -78,6 +79,15 @@ class HostSubstrate(Substrate):
         box.timeline.add("ready", made_ns, made_ns)
         return box
 
+    async def holds(self, image: str) -> bool:
+        """The machine itself."""
+        return image == "host"
+
+    async def image_key(self, image: str) -> str:
+        """There is one image, and nobody can tell whether it has changed."""
+        self._check_image(image)
+        return image
+
     async def close(self) -> None:
         """Destroy what is left."""
         for box in list(self._boxes):
@@ -86,11 +96,14 @@ class HostSubstrate(Substrate):
             self._closed = True
             os.close(self._no_input)
 
+    def _check_image(self, image: str) -> None:
+        if image != "host":
+            raise Misuse(f"{image!r} is not known: there is only 'host'", field="image", driver=self.name)
+
     def _check(self, spec: Spec) -> None:
         if self._closed:
             raise Misuse("the substrate is closed", driver=self.name)
-        if spec.image != "host":
-            raise Misuse(f"{spec.image!r} is not known: there is only 'host'", field="image", driver=self.name)
+        self._check_image(spec.image)
         if spec.cwd is not None and not os.path.isdir(spec.cwd):
             raise Misuse(f"{spec.cwd!r} is not a directory", field="cwd", driver=self.name)
         check_offered(spec, self.capabilities, driver=self.name)
@@ -121,6 +134,10 @@ class HostDriver:
 
     name = "host"
     summary = "plain subprocesses on this machine, no isolation: the reference"
+
+    def declared(self) -> list[Capabilities]:
+        """The same everywhere."""
+        return [CAPABILITIES]
 
     def probe(self) -> Availability:
         """Linux with pidfds, and a shell."""

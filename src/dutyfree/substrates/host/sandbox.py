@@ -71,6 +71,11 @@ class HostSandbox(Sandbox):
         self.busy = 0
         self.used_ns = now_ns()
 
+    @property
+    def alive(self) -> bool:
+        """Nobody has begun to end it."""
+        return self._why_gone is None
+
     async def run(
         self,
         command: Command,

@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from dutyfree.core.contract import Availability, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.substrates.native.substrate import open_native
+from dutyfree.substrates.native.machine import Best
+from dutyfree.substrates.native.substrate import native_capabilities, open_native
 
 DEFAULT_STOCK = 4
 """Blanks kept ready: each is one sleeping process with its namespaces."""
@@ -34,6 +35,10 @@ class NativeDriver:
 
     name = "native"
     summary = "namespaces, overlayfs and our own agent: millisecond sandboxes on this kernel"
+
+    def declared(self) -> list[Capabilities]:
+        """For root on a machine with cgroups."""
+        return [native_capabilities(Best())]
 
     def probe(self) -> Availability:
         """Look for what must be there."""

@@ -19,6 +19,7 @@ from dutyfree.guest.link import Link
 from dutyfree.substrates.image.resolve import Image, remembered, resolve
 from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.native.disk import scratch_image
+from dutyfree.substrates.native.machine import Machine
 from dutyfree.substrates.native.plan import Plan
 from dutyfree.substrates.native.sandbox import NativeSandbox
 from dutyfree.substrates.native.spawner import ENDED_BY_ITSELF, Order, Spawner
@@ -47,7 +48,7 @@ def default_limits() -> Limits:
     return Limits(memory_bytes=memory_bytes, pids=1024, disk_bytes=memory_bytes, files=1_000_000)
 
 
-def native_capabilities(spawner: Spawner) -> Capabilities:
+def native_capabilities(spawner: Machine) -> Capabilities:
     """What this machine lets a native sandbox do."""
     limits = {"pids", "disk_bytes", "files"}
     notes: dict[str, str] = {}
@@ -110,6 +111,12 @@ class NativeSubstrate(Substrate):
         timeline.add("create", start_ns, created_ns)
         timeline.add("ready", created_ns, now_ns())
         return box
+
+    async def image_key(self, image: str) -> str:
+        """The key of what the name stands for now; a snapshot's own name, as it never changes."""
+        if image.startswith(SNAPSHOT_PREFIX) and await self.holds(image):
+            return image
+        return (remembered(image, self._store) or await self._resolve(image)).key
 
     async def close(self) -> None:
         """End the spawner, which ends every sandbox."""

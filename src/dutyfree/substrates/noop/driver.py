@@ -167,6 +167,10 @@ class NoopDriver:
     name = "noop"
     summary = "runs nothing: what the instrument itself costs"
 
+    def declared(self) -> list[Capabilities]:
+        """The same everywhere."""
+        return [CAPABILITIES]
+
     def probe(self) -> Availability:
         """Always there."""
         return Availability(available=True, reason="runs nothing", version="1", capabilities=CAPABILITIES)

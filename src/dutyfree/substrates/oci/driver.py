@@ -35,6 +35,10 @@ class RuntimeDriver(ABC):
     def offered(self, dispatch: Dispatch) -> Capabilities:
         """What its sandboxes can do."""
 
+    def declared(self) -> list[Capabilities]:
+        """Of both dispatch modes."""
+        return [self.offered("agent"), self.offered("api")]
+
     def probe(self) -> Availability:
         """Look for the program."""
         name = self.program(self.variants[1][0])

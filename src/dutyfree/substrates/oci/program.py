@@ -51,5 +51,6 @@ def runtime_capabilities(
         shell=agent,
         forward=agent,
         process_tree=agent,
+        reset=True,
         notes=dict(notes) if agent else {**notes, **API_NOTES},
     )

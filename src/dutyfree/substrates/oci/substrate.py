@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from dutyfree.substrates.boot import AGENT_INSIDE, KEEPER, KEEPERS, Birth, Defau
 from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.oci.bundle import Bundle
 from dutyfree.substrates.oci.config import bundle_config
+from dutyfree.substrates.oci.orphan import await_start, remove_unfinished
 from dutyfree.substrates.oci.user import user_ids
 from dutyfree.substrates.owning import OwningSubstrate
 from dutyfree.substrates.sweep import is_orphan
@@ -40,7 +42,7 @@ class Runtime:
         return Path("/run/dutyfree") / self.driver
 
 
-class OciSubstrate(OwningSubstrate):
+class OciSubstrate(OwningSubstrate[Image]):
     """Bundles of one runtime."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -50,24 +52,30 @@ class OciSubstrate(OwningSubstrate):
         self._runtime = runtime
         self._agent = agent_program(runtime.driver) if runtime.capabilities.dispatch == "agent" else None
 
-    async def _make(self, spec: Spec, name: str, start_ns: int) -> Sandbox:
-        image = await self._image(spec.image)
+    async def _find(self, image: str) -> Image:
+        return await self._image(image)
+
+    async def _make(self, spec: Spec, name: str, start_ns: int, origin: Image) -> Sandbox:
         bundle = self._bundle(name, spec)
-        defaults = Defaults(env=image.env, cwd=image.cwd, user=image.user)
+        defaults = Defaults(env=origin.env, cwd=origin.cwd, user=origin.user)
         birth = Birth(
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=bundle.remove,
             defaults=defaults, start_ns=start_ns,
         )  # fmt: skip
-        return await self._boot(bundle, birth, image)
+        return await self._boot(bundle, birth, origin)
 
     async def sweep(self) -> list[str]:
         """Remove bundles whose owner is dead; their names."""
-        orphans = [path for path in self._runtime.home.glob("dutyfree-*/owner") if is_orphan(path.read_text())]
+        home = self._runtime.home
+        await asyncio.to_thread(remove_unfinished, home)
+        orphans = [path.parent for path in home.glob("dutyfree-*/owner") if _is_orphans(path)]
         for path in orphans:
-            writes = (path.parent / "writes").read_text()
-            bundle = self._bundle(path.parent.name, Spec())
+            # A start that its dead owner had asked for goes on by itself: what it makes is only there afterwards.
+            await asyncio.to_thread(await_start, path)
+            writes = (path / "writes").read_text()
+            bundle = self._bundle(path.name, Spec())
             await replace(bundle, writes=Path(writes) if writes else None).remove()
-        return [path.parent.name for path in orphans]
+        return [path.name for path in orphans]
 
     def _bundle(self, name: str, spec: Spec) -> Bundle:
         home = self._runtime.home
@@ -101,6 +109,13 @@ class OciSubstrate(OwningSubstrate):
         if self._agent is not None:
             return await boot_agent(birth, stream)
         return self._reached_by_exec(birth, numbered(bundle.execute, image.layers), stream, bundle.remove)
+
+
+def _is_orphans(mark: Path) -> bool:
+    try:
+        return is_orphan(mark.read_text())
+    except FileNotFoundError:
+        return False  # somebody else sweeps it
 
 
 def numbered(execute: Execute, layers: Sequence[Path]) -> Execute:

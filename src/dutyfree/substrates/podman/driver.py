@@ -19,7 +19,13 @@ from dutyfree.core.errors import Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.substrates.engine.http import Http
 from dutyfree.substrates.engine.options import ask, check_options, dispatch_of, profile_of
-from dutyfree.substrates.engine.substrate import EngineSubstrate, Settings, engine_capabilities, open_engine
+from dutyfree.substrates.engine.substrate import (
+    EngineSubstrate,
+    Settings,
+    declared_capabilities,
+    engine_capabilities,
+    open_engine,
+)
 from dutyfree.substrates.podman.service import ENABLE, Service
 
 _OPTIONS = ("dispatch", "profile", "socket", "runtime")
@@ -49,6 +55,10 @@ class PodmanDriver:
 
     name = "podman"
     summary = "containers of podman, by its Docker-compatible API; also without root"
+
+    def declared(self) -> list[Capabilities]:
+        """For root on a machine with cgroups."""
+        return declared_capabilities(self._settings({}))
 
     def probe(self) -> Availability:
         """A socket that answers, or the program."""
@@ -93,6 +103,7 @@ class PodmanDriver:
             dispatch=dispatch_of(options),
             profile=profile_of(options),
             repository="localhost/dutyfree",
+            libpod=True,
         )
 
     def _found(self, reason: str, version: str, info: Mapping[str, object]) -> Availability:

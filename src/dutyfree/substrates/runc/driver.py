@@ -33,7 +33,11 @@ class RuncDriver(RuntimeDriver):
             dispatch,
             isolation="namespace",
             limits=frozenset({"cpus", "memory_bytes", "pids"}),
-            notes={"limits": "the overlay's upper directory has no quota for disk_bytes and files"},
+            notes={
+                "limits": "the overlay's upper directory has no quota for disk_bytes and files",
+                "snapshot": "a runtime has no images of its own to commit to; docker, podman and native have",
+                "fork": "as snapshot",
+            },
         )
 
 
