@@ -29,11 +29,13 @@ from dutyfree.core.errors import (
     Misuse,
     SandboxLost,
     Saturated,
+    StageFailed,
     Unavailable,
     Unsupported,
 )
 from dutyfree.core.outcome import Ending, Outcome
 from dutyfree.core.spec import Limits, Spec
+from dutyfree.core.stage import Commands, Files, Repository
 from dutyfree.core.timeline import Span, Timeline
 from dutyfree.substrates.registry import connect, drivers
 
@@ -41,16 +43,19 @@ __all__ = [
     "Availability",
     "Capabilities",
     "Command",
+    "Commands",
     "Driver",
     "DriverError",
     "DutyfreeError",
     "Ending",
     "FileInfo",
+    "Files",
     "Forward",
     "Limits",
     "Misuse",
     "Outcome",
     "Process",
+    "Repository",
     "Sandbox",
     "SandboxLost",
     "Saturated",
@@ -58,6 +63,7 @@ __all__ = [
     "Snapshot",
     "Span",
     "Spec",
+    "StageFailed",
     "Substrate",
     "TerminalSize",
     "Timeline",

@@ -42,6 +42,11 @@ class Sandbox:
     def __exit__(self, *exc: object) -> None:
         self.destroy()
 
+    @property
+    def alive(self) -> bool:
+        """False once its end is known."""
+        return self._sandbox.alive
+
     def run(
         self,
         command: Command,
@@ -191,6 +196,10 @@ class Substrate:
     def holds(self, image: str) -> bool:
         """Whether `create` could start from this image at once."""
         return self._bridge.call(self._substrate.holds(image))
+
+    def image_key(self, image: str) -> str:
+        """What changes when the image's content does."""
+        return self._bridge.call(self._substrate.image_key(image))
 
     def close(self) -> None:
         """Destroy what is left, release everything, end the loop's thread. Calling it twice is fine."""

@@ -58,6 +58,8 @@ class Capabilities:
     snapshot: bool = False
     fork: bool = False
     reset: bool = False
+    stages: bool = False
+    """`Spec.stages` are built, once, and kept; a driver leaves this to the pool over it."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Why something is not offered here, by field name; for people."""
 
@@ -200,6 +202,11 @@ class Sandbox(ABC):
     """`create` and `ready` are in it when the sandbox is handed out."""
     capabilities: Capabilities
 
+    @property
+    def alive(self) -> bool:
+        """False once its end is known. Asks nothing of it, so True is no proof."""
+        return True
+
     @abstractmethod
     async def run(
         self,
@@ -336,7 +343,10 @@ class Substrate(ABC):
         Raises `Misuse` (the spec makes no sense here), `Unsupported` (a limit or policy it cannot enforce),
         `Saturated`, `Unavailable`, `DriverError`. The sandbox it gives can run an action at once.
         """
-        return Pending(self._create(spec or Spec()), _destroy)
+        wanted = spec or Spec()
+        if wanted.stages and not self.capabilities.stages:
+            return Pending(self._refuse_stages(), _destroy)
+        return Pending(self._create(wanted), _destroy)
 
     @abstractmethod
     async def _create(self, spec: Spec) -> Sandbox:
@@ -345,6 +355,18 @@ class Substrate(ABC):
     async def holds(self, image: str) -> bool:
         """Whether `create` could start from this image at once, without building or fetching it."""
         return False
+
+    async def image_key(self, image: str) -> str:
+        """What changes when the image's content does, as far as the substrate can tell; the name itself if it cannot.
+
+        Raises as `create` does for an image it does not know.
+        """
+        return image
+
+    async def _refuse_stages(self) -> Sandbox:
+        note = self.capabilities.notes.get("stages")
+        what = note or f"they are built by a pool: connect to 'warm:{self.name}'"
+        raise Unsupported(f"stages are not offered: {what}", driver=self.name)
 
     @abstractmethod
     async def close(self) -> None:

@@ -6,6 +6,7 @@
     ├── Unavailable          the substrate cannot run here now; `enable` is the command that would change that
     ├── Saturated            no capacity now; `retry_after_s` says when to ask again
     ├── SandboxLost          the sandbox died under the caller
+    ├── StageFailed          a stage's recipe did not succeed; `log_tail` is the end of its build log
     └── DriverError          the substrate failed in a way that is none of the above
 
 How a *command* ends is never an exception: it is an `Outcome`. What the sandbox's own filesystem answers to
@@ -93,6 +94,27 @@ class Saturated(DutyfreeError):
 
 class SandboxLost(DutyfreeError):
     """The sandbox died under the caller; nothing more can be learnt from it. What ran in it did not finish."""
+
+
+class StageFailed(DutyfreeError):
+    """A stage could not be built: its own recipe failed. Nothing was kept but the log."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str,
+        log_tail: str,
+        driver: str | None = None,
+        stage: str | None = None,
+        sandbox: str | None = None,
+    ) -> None:
+        super().__init__(message, driver=driver, stage=stage, sandbox=sandbox)
+        self.key = key
+        self.log_tail = log_tail
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; the log ends:\n{self.log_tail}" if self.log_tail else super().__str__()
 
 
 class DriverError(DutyfreeError):

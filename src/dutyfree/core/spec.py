@@ -63,6 +63,12 @@ class Limits:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
+class Stage:
+    """One step of the chain that leads from an image to a start state; the kinds there are stand in `core.stage`."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spec:
     """What one sandbox shall be."""
@@ -84,9 +90,12 @@ class Spec:
     isolation: Isolation | None = None
     """The weakest isolation the caller accepts; None: whatever the substrate offers."""
     storage: Storage = "memory"
+    stages: tuple[Stage, ...] = ()
+    """What is done to the image before the sandbox is handed out, in this order; built once and kept. By `warm:X`."""
 
     def __post_init__(self) -> None:
         check_text("image", self.image)
+        object.__setattr__(self, "stages", _check_stages(self.stages))
         if not isinstance(self.limits, Limits):
             raise Misuse(f"must be a Limits, not {type(self.limits).__name__}", field="limits")
         _check_choice("network", self.network, ("none", "host"))
@@ -135,6 +144,12 @@ def check_env(name: str, value: object) -> dict[str, str]:
         if not isinstance(text, str) or "\0" in text:
             raise Misuse(f"the value of {key!r} is not a string without NUL", field=name)
     return dict(value)
+
+
+def _check_stages(value: object) -> tuple[Stage, ...]:
+    if not isinstance(value, tuple | list) or not all(isinstance(one, Stage) for one in value):
+        raise Misuse("must be a tuple of stages: Files, Repository or Commands", field="stages")
+    return tuple(value)
 
 
 def check_timeout(name: str, value: object) -> float | None:

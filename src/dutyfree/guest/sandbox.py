@@ -69,6 +69,11 @@ class AgentSandbox(Sandbox):
         self._defaults = ({**(env or {}), **spec.env}, spec.cwd or cwd, spec.user or user)
         self._adopt(link)
 
+    @property
+    def alive(self) -> bool:
+        """The link is up, and nobody has begun to end it."""
+        return self._end is None and self.link.lost is None
+
     async def run(
         self,
         command: Command,

@@ -64,6 +64,10 @@ class OwningSubstrate(Substrate, Generic[Origin]):
         self._boxes[name] = box, origin
         return box
 
+    async def image_key(self, image: str) -> str:
+        """The key of what the name stands for now in our own store."""
+        return (await self._image(image)).key
+
     @abstractmethod
     async def _find(self, image: str) -> Origin:
         """What an image's name means now."""

@@ -59,6 +59,11 @@ class ApiSandbox(Sandbox):
         self._lost: asyncio.Event = asyncio.Event()
         self._expiry = Expiry(birth.spec, self.lose, lambda: None if self._busy else self._used)
 
+    @property
+    def alive(self) -> bool:
+        """Nobody has begun to end it."""
+        return self._end is None
+
     async def run(
         self,
         command: Command,

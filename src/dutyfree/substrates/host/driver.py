@@ -11,11 +11,13 @@ from collections.abc import Mapping
 
 from dutyfree.core.contract import Availability, Capabilities, Sandbox, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.core.pending import Pending
+from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
+from dutyfree.guest.thread import in_thread
 from dutyfree.substrates.host.directory import make_directory, sweep_orphans
 from dutyfree.substrates.host.sandbox import HostSandbox
+from dutyfree.substrates.host.snapshot import PARTS, Saved, copy_tree
 from dutyfree.substrates.offer import check_offered
 from dutyfree.substrates.sweep import owner_mark
 
@@ -28,6 +30,7 @@ CAPABILITIES = Capabilities(
     stream=True,
     shell=True,
     process_tree=False,
+    snapshot=True,
     notes={
         "isolation": "commands run on the machine itself, as the user who runs Python",
         "limits": "plain subprocesses have none",
@@ -35,6 +38,7 @@ CAPABILITIES = Capabilities(
         "users": "another user would need a fork instead of the quick vfork",
         "terminal": "a controlling terminal would need code between fork and exec",
         "forward": "the machine's ports are the sandbox's",
+        "snapshot": "a copy of the sandbox's own directory; what lies elsewhere is the machine's",
         "process_tree": "a child that leaves its session by a double fork is not found",
     },
 )
@@ -54,6 +58,7 @@ class HostSubstrate(Substrate):
         self._numbers = itertools.count(1)
         self._no_input = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._closed = False
+        self._saved = Saved(self._mark)
 
     def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
         """As the contract says; asked for nothing in particular, it gives the one network it has."""
@@ -70,13 +75,24 @@ class HostSubstrate(Substrate):
             interpreter=self._interpreter,
             no_input=self._no_input,
             released=self._released,
+            save=self._saved.save,
         )
         self._boxes[box] = []
+        await self._restore(box)
         self._arm(box)
         made_ns = now_ns()
         box.timeline.add("create", start_ns, made_ns)
         box.timeline.add("ready", made_ns, made_ns)
         return box
+
+    async def holds(self, image: str) -> bool:
+        """The machine itself, and what was saved."""
+        return image == "host" or self._saved.directory(image) is not None
+
+    async def image_key(self, image: str) -> str:
+        """A saved directory never changes; the machine does, and nobody can tell."""
+        self._check_image(image)
+        return image
 
     async def close(self) -> None:
         """Destroy what is left."""
@@ -85,12 +101,30 @@ class HostSubstrate(Substrate):
         if not self._closed:
             self._closed = True
             os.close(self._no_input)
+            await self._saved.close()
+
+    async def sweep(self) -> None:
+        """Remove what owners that were killed left half saved."""
+        await self._saved.sweep()
+
+    async def _restore(self, box: HostSandbox) -> None:
+        saved = self._saved.directory(box.spec.image)
+        if saved is not None:
+            try:
+                for part in PARTS:
+                    await in_thread(copy_tree, saved / part, box.directory / part)
+            except BaseException:
+                await finish(box.destroy())
+                raise
+
+    def _check_image(self, image: str) -> None:
+        if image != "host" and self._saved.directory(image) is None:
+            raise Misuse(f"{image!r} is not known: there is only 'host'", field="image", driver=self.name)
 
     def _check(self, spec: Spec) -> None:
         if self._closed:
             raise Misuse("the substrate is closed", driver=self.name)
-        if spec.image != "host":
-            raise Misuse(f"{spec.image!r} is not known: there is only 'host'", field="image", driver=self.name)
+        self._check_image(spec.image)
         if spec.cwd is not None and not os.path.isdir(spec.cwd):
             raise Misuse(f"{spec.cwd!r} is not a directory", field="cwd", driver=self.name)
         check_offered(spec, self.capabilities, driver=self.name)
@@ -142,7 +176,9 @@ class HostDriver:
         if not found.available:
             raise Unavailable(found.reason, driver=self.name)
         await sweep_orphans()
-        return HostSubstrate(found.version or "", (shutil.which("bash") or "sh").encode())
+        substrate = HostSubstrate(found.version or "", (shutil.which("bash") or "sh").encode())
+        await substrate.sweep()
+        return substrate
 
 
 driver = HostDriver()

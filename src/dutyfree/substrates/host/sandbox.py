@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from dutyfree.core.contract import (
     Process,
     Sandbox,
     Shell,
+    Snapshot,
     TerminalSize,
 )
 from dutyfree.core.errors import SandboxLost, Unsupported
@@ -42,11 +43,14 @@ from dutyfree.substrates.host.child import (
 from dutyfree.substrates.host.process import HostProcess
 from dutyfree.substrates.host.shell import HostShell, open_shell
 
+Save = Callable[[Path, str | None], Awaitable[Snapshot]]
+"""Keeps a copy of a directory under a key."""
+
 
 class HostSandbox(Sandbox):
     """Made by `HostSubstrate`."""
 
-    def __init__(self, *, id: str, spec: Spec, capabilities: Capabilities, directory: Path, interpreter: bytes, no_input: int, released: Callable[[HostSandbox], None]) -> None:  # noqa: A002  # fmt: skip
+    def __init__(self, *, id: str, spec: Spec, capabilities: Capabilities, directory: Path, interpreter: bytes, no_input: int, released: Callable[[HostSandbox], None], save: Save) -> None:  # noqa: A002  # fmt: skip
         self.id = id
         self.spec = spec
         self.timeline = Timeline()
@@ -55,6 +59,7 @@ class HostSandbox(Sandbox):
         self._interpreter = interpreter
         self._no_input = no_input
         self._released = released
+        self._save = save
         self._env = {
             "HOME": str(directory / "home"),
             "LC_CTYPE": "C.UTF-8",
@@ -69,6 +74,11 @@ class HostSandbox(Sandbox):
         self._destroyed: asyncio.Task[None] | None = None
         self.busy = 0
         self.used_ns = now_ns()
+
+    @property
+    def alive(self) -> bool:
+        """Nobody has begun to end it."""
+        return self._why_gone is None
 
     async def run(
         self,
@@ -205,6 +215,12 @@ class HostSandbox(Sandbox):
         self._touch(remote, "remote")
         whole("limit_bytes", limit_bytes, 0, 1 << 50)
         await in_thread(file.copy_out, remote, local_path("local", local), limit_bytes)
+
+    async def snapshot(self, key: str | None = None) -> Snapshot:
+        """A copy of the directory. Commands that write meanwhile are not stopped: run none."""
+        if self._why_gone:
+            raise self._lost()
+        return await self._save(self.directory, key)
 
     async def destroy(self) -> None:
         """Kill what runs, remove the directory."""

@@ -112,6 +112,10 @@ class NativeSubstrate(Substrate):
         timeline.add("ready", created_ns, now_ns())
         return box
 
+    async def image_key(self, image: str) -> str:
+        """The key of what the name stands for now."""
+        return (remembered(image, self._store) or await self._resolve(image)).key
+
     async def close(self) -> None:
         """End the spawner, which ends every sandbox."""
         for box in list(self._boxes):
