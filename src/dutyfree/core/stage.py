@@ -73,7 +73,9 @@ class Repository(Stage):
             raise Misuse(f"{self.url!r} would be taken for an option", field="url")
         if not isinstance(self.commit, str) or not _COMMIT.fullmatch(self.commit):
             raise Misuse(f"must be a whole commit id of 40 or 64 hex digits, not {self.commit!r}", field="commit")
-        if self.depth is not None and (isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1):
+        if self.depth is not None and (
+            isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1
+        ):
             raise Misuse(f"must be a positive whole number, not {self.depth!r}", field="depth")
         if self.fetch not in ("outside", "inside"):
             raise Misuse(f"must be outside or inside, not {self.fetch!r}", field="fetch")

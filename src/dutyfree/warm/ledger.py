@@ -1,9 +1,9 @@
 """What is written down of stages: who is building one now, how it went, and what it was.
 
-    <home>/stages/<substrate>/<key>.lock      held by the one process that builds it; the kernel frees it at a kill
-    <home>/stages/<substrate>/<key>.log       of the last build, readable while it runs; also of one that failed
-    <home>/stages/<substrate>/<key>.json      of a build that succeeded; the state itself is the substrate's to keep
-    <home>/stages/scratch/<owner>.<random>    checkouts on their way in; swept once their owner is dead
+<home>/stages/<substrate>/<key>.lock      held by the one process that builds it; the kernel frees it at a kill
+<home>/stages/<substrate>/<key>.log       of the last build, readable while it runs; also of one that failed
+<home>/stages/<substrate>/<key>.json      of a build that succeeded; the state itself is the substrate's to keep
+<home>/stages/scratch/<owner>.<random>    checkouts on their way in; swept once their owner is dead
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Entry:
     """Unix time."""
     took_s: float
     """From the parent's state to the stage being kept."""
+    run_s: float
+    """Of that, the recipe itself."""
 
 
 class Ledger:
@@ -107,6 +109,13 @@ class Ledger:
         """Everything that was built, oldest first; whether it is still kept only the substrate knows."""
         found = [Entry(**json.loads(path.read_text())) for path in self._place.glob("*.json")]
         return sorted(found, key=lambda entry: entry.made_s)
+
+    def entry(self, key: str) -> Entry | None:
+        """Of one stage; None: it was not built here."""
+        try:
+            return Entry(**json.loads(self._path(key, "json").read_text()))
+        except FileNotFoundError:
+            return None
 
     def read_log(self, key: str) -> str:
         """The log of the last build. Hostile text: what was run wrote it."""

@@ -28,4 +28,6 @@ class BuildLog:
     def tail(self) -> str:
         """The last lines, printable: what a terminal would obey is replaced."""
         lines = self._tail.decode(errors="replace").splitlines()[-_TAIL_LINES:]
-        return "\n".join("".join(char if char.isprintable() or char == "\t" else "?" for char in line) for line in lines)
+        return "\n".join(
+            "".join(char if char.isprintable() or char == "\t" else "?" for char in line) for line in lines
+        )

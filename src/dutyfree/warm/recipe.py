@@ -28,7 +28,11 @@ _CHUNK_BYTES = 1 << 20
 def recipe(stage: Stage) -> Recipe:
     """The canonical form of a stage. Blocks while local trees are read; `Misuse` if one is not there."""
     if isinstance(stage, Files):
-        return {"kind": "files", "mode": stage.mode, "files": {path: _content(one) for path, one in stage.files.items()}}
+        return {
+            "kind": "files",
+            "mode": stage.mode,
+            "files": {path: _content(one) for path, one in stage.files.items()},
+        }
     if isinstance(stage, Repository):
         return {
             "kind": "repository", "url": stage.url, "commit": stage.commit, "path": stage.path, "depth": stage.depth,
