@@ -6,6 +6,7 @@ from dutyfree.core.contract import Sandbox
 from dutyfree.substrates.host.sandbox import HostSandbox
 from dutyfree.substrates.registry import find
 from dutyfree.testing import ContractSuite, FileSuite, LifecycleSuite
+from dutyfree.warm import Lease
 
 
 def needs(name: str) -> pytest.MarkDecorator:
@@ -26,6 +27,19 @@ class TestHost(ContractSuite):
 @needs("native")
 class TestNative(ContractSuite):
     substrate_name = "native"
+
+
+class TestWarmHost(TestHost):
+    substrate_name = "warm:host"
+
+    def scratch(self, box: Sandbox) -> str:
+        assert isinstance(box, Lease)
+        return super().scratch(box.box)
+
+
+@needs("native")
+class TestWarmNative(ContractSuite):
+    substrate_name = "warm:native"
 
 
 class TestNoop(LifecycleSuite, FileSuite):

@@ -25,6 +25,7 @@ COMMANDS = {
     "doctor": "what this machine can run, and the exact command that enables the rest",
     "run": "one command in a fresh sandbox",
     "image": "build, import, export, list and remove images of the native substrate",
+    "stage": "build, list and remove the stages of start states",
     "measure": "measure substrates, and write the records down",
     "report": "tables, figures and html from records",
     "project": "what the tax costs at scale, from records",

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.substrates.image.store import locate
+from dutyfree.substrates.image.place import locate
 from dutyfree.substrates.poll import poll
 from dutyfree.substrates.sweep import is_orphan, owner_mark
 from dutyfree.warm.log import BuildLog

@@ -99,6 +99,13 @@ class Pool(Substrate):
         return Pending(self._claim(spec, terms) if key is None else self._claim_once(key, spec, terms), _destroy)
 
     async def _claim(self, spec: Spec, terms: Terms) -> Lease:
+        try:
+            return await self._find(spec, terms)
+        except DutyfreeError as error:
+            error.driver = self.name  # what the caller connected to; the message says what is beneath
+            raise
+
+    async def _find(self, spec: Spec, terms: Terms) -> Lease:
         start_ns = now_ns()
         stock = self._stock
         if stock.closed:
@@ -139,6 +146,9 @@ class Pool(Substrate):
             return self._hand(box, spec, plan, "near", owner, depth=one.depth)
         start_ns = now_ns()
         box = await self._stock.make(plan, plan.born_as(spec))
+        if self._stock.closed:
+            await finish(self._stock.end(box, plan))
+            raise Misuse("the substrate was closed meanwhile", driver=self.name)
         shelf.learn((now_ns() - start_ns) / 1e9)
         counters.misses += 1
         return self._hand(box, spec, plan, "created", owner)

@@ -18,7 +18,7 @@ from pathlib import Path
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import Misuse
 from dutyfree.guest.thread import in_thread
-from dutyfree.substrates.image.store import locate
+from dutyfree.substrates.image.place import locate
 from dutyfree.substrates.sweep import is_orphan
 
 PARTS = ("home", "tmp")

@@ -113,7 +113,9 @@ class NativeSubstrate(Substrate):
         return box
 
     async def image_key(self, image: str) -> str:
-        """The key of what the name stands for now."""
+        """The key of what the name stands for now; a snapshot's own name, as it never changes."""
+        if image.startswith(SNAPSHOT_PREFIX) and await self.holds(image):
+            return image
         return (remembered(image, self._store) or await self._resolve(image)).key
 
     async def close(self) -> None:
