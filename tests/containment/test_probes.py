@@ -14,6 +14,7 @@ MISSES: dict[tuple[str, int], str] = {}
 
 NOT_OFFERED: dict[tuple[str, int], str] = {
     ("native", 80): "native does not fork yet",
+    ("native", 107): "native restores nothing yet",
     ("native", 104): "native has no allow-list for networks yet",
 }
 """What cannot be tried, with the reason; anything else that cannot be tried is a failure."""

@@ -63,6 +63,14 @@ class Stage:
             raise Unavailable("the image has no python3", stage="probe", sandbox=self.box.id)
         return Attempt(outcome=outcome, said=_last_json(outcome.stdout))
 
+    def on(self, box: Sandbox) -> Stage:
+        """The same stage in another sandbox, which has the payload already: a fork."""
+        return Stage(box, self._path)
+
+    async def put_payload(self) -> None:
+        """Write the payload where commands look for it."""
+        await self.box.write(self._path, payload())
+
     async def alive(self) -> bool:
         """The sandbox still does what it is asked."""
         word = secrets.token_hex(8)
@@ -81,12 +89,19 @@ async def stage(substrate: Substrate, **limits: Any) -> AsyncIterator[Stage]:
     network: Network = "none" if "none" in networks else min(networks)
     async with substrate.create(Spec(limits=Limits(**limits), network=network)) as box:
         path = f"/tmp/probe-{secrets.token_hex(8)}.pyz"  # noqa: S108 (inside the sandbox)
-        await box.write(path, payload())
+        staged = Stage(box, path)
+        await staged.put_payload()
         try:
-            yield Stage(box, path)
+            yield staged
         finally:
             with suppress(SandboxLost, OSError):  # it went with the sandbox, or an attempt took it away
                 await box.remove(path)
+
+
+async def renew(used: Stage) -> None:
+    """Reset the sandbox, and make it a stage again."""
+    await used.box.reset()
+    await used.put_payload()
 
 
 def unenforced(substrate: Substrate, *names: str) -> str | None:

@@ -99,7 +99,7 @@ def fill_inodes(place: str, most: int) -> dict[str, Any]:
     return {"made": most, "refused": ""}
 
 
-def open_many(most: int) -> dict[str, Any]:
+def open_many(most: int, hold: bool = False) -> dict[str, Any]:
     """Descriptors until refused, in several processes."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     opened: list[int] = []
@@ -110,6 +110,9 @@ def open_many(most: int) -> dict[str, Any]:
         except OSError as error:
             refused = error.strerror or "refused"
             break
+    if hold:
+        os.write(1, b"full\n")
+        os.read(0, 1)
     return {"opened": len(opened), "refused": refused}
 
 
