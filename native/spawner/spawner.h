@@ -8,6 +8,7 @@
  *   order.c    what a blank is told: its root, perhaps ahead of need, and its start
  *   blank.c    a cloned child with all its namespaces, waiting for an order; becomes a sandbox
  *   birth.c    the blank's last steps: its root, its privileges dropped, then the agent
+ *   charge.c   whose account the kernel objects of a sandbox are charged to
  *   filter.c   the seccomp filter
  *   disk.c     disk-backed scratch space
  *
@@ -146,6 +147,12 @@ int cgroup_open(const struct cgroup *cgroup);
 int cgroup_open_oom(const struct cgroup *cgroup);
 uint64_t cgroup_oom_kills(int oom_fd);
 void cgroup_remove_all(void);
+
+/* ---- charge.c ---- */
+
+/* From here to charge_to_us, user namespaces that are made belong to `uid`. False with errno. */
+bool charge_to(uid_t uid);
+bool charge_to_us(void);
 
 /* ---- slot.c ---- */
 
