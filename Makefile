@@ -40,6 +40,12 @@ format: setup ## rewrite the sources as `check` wants them
 speed: setup ## the native substrate against its rivals, as ratios in one run
 	$(BIN)/python -m benchmarks.speed
 
+soak: setup ## 50,000 sandboxes (CYCLES=N) and what is left of them: nothing
+	$(BIN)/python -m benchmarks.soak --cycles $(or $(CYCLES),50000)
+
+chaos: setup ## MINUTES=2 of load and faults mixed by a seed (SEED=N plays one again); OWNERS=1000 kills owners instead
+	$(BIN)/python -m benchmarks.chaos --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) $(if $(OWNERS),--owners $(OWNERS))
+
 substrates: ## (root, Debian) install and start what this machine can have: docker, podman, runc, gVisor
 	scripts/substrates.sh start
 
@@ -73,4 +79,4 @@ $(PACKAGED) &: FORCE
 	@mkdir -p src/dutyfree/_native
 	@for p in $(PROGRAMS); do cmp -s native/build/$$p src/dutyfree/_native/$$p || install -m 755 native/build/$$p src/dutyfree/_native/$$p; done
 
-.PHONY: help setup native bench test check format speed substrates substrates-stop wheel lock clean FORCE
+.PHONY: help setup native bench test check format speed soak chaos substrates substrates-stop wheel lock clean FORCE
