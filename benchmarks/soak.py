@@ -21,6 +21,8 @@ from dutyfree.testing.leaks import holdings, leaked
 READINGS = 50
 MOST_RSS_BYTES_PER_CYCLE = 64.0
 _RSS_NOISE_BYTES = 8 << 20
+_STOCK_DESCRIPTORS = 40
+"""Of blanks that were being made at one reading and not at the other."""
 _SLACK = 300
 """Kernel objects that others may have made meanwhile, and that the kernel frees late."""
 
@@ -70,7 +72,7 @@ def faults_of(points: list[tuple[int, int]], before: Account, after: Account, cy
     grows = slope(later)
     if grows > MOST_RSS_BYTES_PER_CYCLE and grows * cycles / 2 > _RSS_NOISE_BYTES:
         found.append(f"memory grows by {grows:.1f} bytes a cycle")
-    if after.descriptors > before.descriptors + 8:
+    if after.descriptors > before.descriptors + _STOCK_DESCRIPTORS:
         found.append(f"the spawner has {after.descriptors} descriptors, and had {before.descriptors}")
     for name, count in after.kernel.items():
         grown = count - before.kernel.get(name, 0)
