@@ -35,11 +35,13 @@ from dutyfree.core.errors import (
 from dutyfree.core.outcome import Ending, Outcome
 from dutyfree.core.spec import Limits, Spec
 from dutyfree.core.timeline import Span, Timeline
+from dutyfree.reward.verify import Check, Verification, verify
 from dutyfree.substrates.registry import connect, drivers
 
 __all__ = [
     "Availability",
     "Capabilities",
+    "Check",
     "Command",
     "Driver",
     "DriverError",
@@ -63,9 +65,11 @@ __all__ = [
     "Timeline",
     "Unavailable",
     "Unsupported",
+    "Verification",
     "__version__",
     "connect",
     "drivers",
+    "verify",
 ]
 
 __version__ = "0.1.0"

@@ -25,6 +25,7 @@ print(json.dumps({
 PUBLIC = [
     "Availability",
     "Capabilities",
+    "Check",
     "Command",
     "Driver",
     "DriverError",
@@ -48,9 +49,11 @@ PUBLIC = [
     "Timeline",
     "Unavailable",
     "Unsupported",
+    "Verification",
     "__version__",
     "connect",
     "drivers",
+    "verify",
 ]
 
 

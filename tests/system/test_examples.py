@@ -13,6 +13,7 @@ SAID = {
     "quickstart": ["before the fix: exit 1 AssertionError: 0", "after the fix:  exit 0"],
     "group": ["16 rollouts in", "mean reward"],
     "one_service": ["allowed: hello from the owner", "refused: ConnectionRefusedError"],
+    "verify": ["untouched: reward 0.0", "exits early: reward 0.0", "solved: reward 1.0"],
     "synchronous": ["hello from /tmp/work", "a stuck command: timeout - the shell is alive"],
 }
 
