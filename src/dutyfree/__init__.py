@@ -23,6 +23,7 @@ from dutyfree.core.contract import (
     Substrate,
     TerminalSize,
 )
+from dutyfree.core.egress import Egress
 from dutyfree.core.errors import (
     DriverError,
     DutyfreeError,
@@ -46,6 +47,7 @@ __all__ = [
     "Driver",
     "DriverError",
     "DutyfreeError",
+    "Egress",
     "Ending",
     "FileInfo",
     "Forward",

@@ -30,6 +30,7 @@ PUBLIC = [
     "Driver",
     "DriverError",
     "DutyfreeError",
+    "Egress",
     "Ending",
     "FileInfo",
     "Forward",

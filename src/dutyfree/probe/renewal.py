@@ -16,7 +16,7 @@ from typing import Any
 from dutyfree.core.contract import Sandbox, Substrate
 from dutyfree.core.errors import DutyfreeError
 from dutyfree.probe.canary import marked_processes, marked_processes_end
-from dutyfree.probe.scene import Stage, need, renew, shares_kernel, stage
+from dutyfree.probe.scene import Stage, need, shares_kernel, stage
 from dutyfree.probe.verdict import Probe, Verdict, broke, held
 
 _FREEZER = Path("/sys/fs/cgroup/freezer")
@@ -28,7 +28,7 @@ _SLACK_S = 5.0
 async def _next(substrate: Substrate, used: Stage) -> AsyncIterator[tuple[str, Stage]]:
     """The rollout after the one that used this sandbox."""
     if substrate.capabilities.reset:
-        await renew(used)
+        await used.reset()
         yield "the same sandbox after its reset", used
     else:
         await used.box.destroy()
@@ -174,7 +174,7 @@ async def clocks(substrate: Substrate) -> Verdict:
             async with child as fork:
                 found["fork"] = await _clocks(box.on(fork))
         if substrate.capabilities.reset:
-            await renew(box)
+            await box.reset()
             found["reset"] = await _clocks(box)
         passed = time.monotonic() - start
     for name, after in found.items():

@@ -67,8 +67,9 @@ class Stage:
         """The same stage in another sandbox, which has the payload already: a fork."""
         return Stage(box, self._path)
 
-    async def put_payload(self) -> None:
-        """Write the payload where commands look for it."""
+    async def reset(self) -> None:
+        """Reset the sandbox, which takes the payload away: it is brought again."""
+        await self.box.reset()
         await self.box.write(self._path, payload())
 
     async def alive(self) -> bool:
@@ -89,19 +90,12 @@ async def stage(substrate: Substrate, **limits: Any) -> AsyncIterator[Stage]:
     network: Network = "none" if "none" in networks else min(networks)
     async with substrate.create(Spec(limits=Limits(**limits), network=network)) as box:
         path = f"/tmp/probe-{secrets.token_hex(8)}.pyz"  # noqa: S108 (inside the sandbox)
-        staged = Stage(box, path)
-        await staged.put_payload()
+        await box.write(path, payload())
         try:
-            yield staged
+            yield Stage(box, path)
         finally:
             with suppress(SandboxLost, OSError):  # it went with the sandbox, or an attempt took it away
                 await box.remove(path)
-
-
-async def renew(used: Stage) -> None:
-    """Reset the sandbox, and make it a stage again."""
-    await used.box.reset()
-    await used.put_payload()
 
 
 def unenforced(substrate: Substrate, *names: str) -> str | None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dutyfree.core.contract import Capabilities, Sandbox, Substrate
+from dutyfree.core.egress import Egress
 from dutyfree.core.errors import DriverError, Misuse, SandboxLost, Saturated, Unsupported
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import ISOLATION_ORDER, Limits, Spec
 from dutyfree.core.timeline import Timeline, now_ns
+from dutyfree.guest.egress import proxy_env
 from dutyfree.guest.link import Link
 from dutyfree.guest.sandbox import AgentSandbox
 from dutyfree.substrates.image.resolve import Image, remembered, resolve
@@ -57,6 +60,7 @@ def native_capabilities(spawner: Spawner) -> Capabilities:
         dispatch="agent",
         limits=frozenset(limits),
         networks=frozenset({"none", "host"}),
+        egress=True,
         storages=frozenset({"memory", "disk"} if spawner.idmap else {"memory"}),
         users=spawner.idmap,
         stream=True,
@@ -97,8 +101,7 @@ class NativeSubstrate(Substrate):
         timeline = Timeline()
         box = await self._boot(spec, plan, timeline)
         created_ns = now_ns()
-        if spec.network == "host":
-            await self._join_network(box)
+        await self._join_network(box)
         timeline.add("create", start_ns, created_ns)
         timeline.add("ready", created_ns, now_ns())
         return box
@@ -162,7 +165,7 @@ class NativeSubstrate(Substrate):
             binds=[(await self._spawner.layer(path, deep=True), target) for path, target in image.binds],
         )
 
-    async def _boot(self, spec: Spec, plan: _Plan, timeline: Timeline) -> Sandbox:
+    async def _boot(self, spec: Spec, plan: _Plan, timeline: Timeline) -> AgentSandbox:
         self._last_id += 1
         name = f"native-{os.getpid()}-{self._last_id}"
         tag, stream = await self._order_one(spec, plan)
@@ -173,7 +176,7 @@ class NativeSubstrate(Substrate):
             image = plan.image
             box = AgentSandbox(
                 id=name, spec=spec, capabilities=self.capabilities, timeline=timeline, link=link,
-                release=lambda: self._release(box, tag), env=image.env, cwd=image.cwd, user=image.user,
+                release=lambda: self._release(box, tag), env={**image.env, **_network_env(spec)}, cwd=image.cwd, user=image.user,
             )  # fmt: skip
             await self._greet(link, tag)
         except BaseException:
@@ -220,12 +223,15 @@ class NativeSubstrate(Substrate):
                 raise failure.result() from None
             raise DriverError(error.message, driver="native", stage="create") from error
 
-    async def _join_network(self, box: Sandbox) -> None:
-        """The machine's network is of little use without its names."""
+    async def _join_network(self, box: AgentSandbox) -> None:
+        """What the network policy needs inside: the machine's names, or the way out."""
         try:
-            for path in NAME_FILES:
-                if Path(path).is_file():
-                    await box.write(path, Path(path).read_bytes())
+            if isinstance(box.spec.network, Egress):
+                await box.allow_egress(box.spec.network)
+            elif box.spec.network == "host":
+                for path in NAME_FILES:
+                    if Path(path).is_file():
+                        await box.write(path, Path(path).read_bytes())
         except BaseException:
             await finish(box.destroy())
             raise
@@ -241,6 +247,10 @@ class NativeSubstrate(Substrate):
             await self._spawner.destroy(tag)
         finally:
             self._boxes.discard(box)
+
+
+def _network_env(spec: Spec) -> Mapping[str, str]:
+    return proxy_env() if isinstance(spec.network, Egress) else {}
 
 
 def _close_result(task: asyncio.Task[int]) -> None:
