@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import Any
 
 from dutyfree.core.contract import Sandbox, Substrate
+from dutyfree.core.egress import Egress
 from dutyfree.core.errors import SandboxLost, Unavailable, Unsupported
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.spec import Limits, Network, Spec
@@ -83,12 +84,12 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(substrate: Substrate, **limits: Any) -> AsyncIterator[Stage]:
-    """A fresh sandbox, with those of the limits that the caller names."""
+async def stage(substrate: Substrate, network: Egress | None = None, /, **limits: Any) -> AsyncIterator[Stage]:
+    """A fresh sandbox, with those of the limits that the caller names; `network`: not what is strictest."""
     # Where there is no `none`, the code has whatever network there is, and the probes say what that means.
     networks = substrate.capabilities.networks
-    network: Network = "none" if "none" in networks else min(networks)
-    async with substrate.create(Spec(limits=Limits(**limits), network=network)) as box:
+    strictest: Network = "none" if "none" in networks else min(networks)
+    async with substrate.create(Spec(limits=Limits(**limits), network=network or strictest)) as box:
         path = f"/tmp/probe-{secrets.token_hex(8)}.pyz"  # noqa: S108 (inside the sandbox)
         await box.write(path, payload())
         try:
