@@ -28,8 +28,8 @@ _MEMORY_BYTES = 64 << 20
 _DENTRY_BYTES = 192
 _DESTROY_S = 20.0
 _ORPHANS = 1000
-_LEAST_SHARE = 0.1
-"""Of a processor, for one process beside 64 that spin next door: an equal share would be far more."""
+_LEAST_SHARE = 0.2
+"""Of what 64 spinning processes next door get together, for one process: shared by processes it would be 1/64."""
 
 
 def _number(path: str, field: int = 0) -> int:
@@ -204,12 +204,10 @@ async def spinning(substrate: Substrate) -> Verdict:
     async with stage(substrate) as culprit, stage(substrate) as sibling:
         attempt = asyncio.ensure_future(culprit.attempt("spin", processes=64, seconds=3))
         share = (await sibling.attempt("share", seconds=2)).said.get("share", 0.0)
-        await attempt
-    return (
-        broke(f"a sibling got {share:.2f} of a processor")
-        if share < _LEAST_SHARE
-        else held(f"a sibling got {share:.2f} of a processor")
-    )
+        theirs = (await attempt).said.get("share", 0.0)
+    need(theirs > 0, "the attempt did not report")
+    fact = f"a sibling's one process got {share:.2f} processors beside {theirs:.2f} for 64"
+    return held(fact) if share >= _LEAST_SHARE * theirs else broke(fact)
 
 
 async def sync_storm(substrate: Substrate) -> Verdict:

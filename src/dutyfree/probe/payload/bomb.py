@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from typing import Any
 
 
@@ -160,8 +161,9 @@ def zombies(most: int) -> dict[str, Any]:
 
 
 def spin(processes: int, seconds: float) -> dict[str, Any]:
-    """Busy processes."""
+    """Busy processes; how many processors they had together."""
     children = []
+    start = time.monotonic()
     for _ in range(processes):
         pid = os.fork()
         if pid == 0:
@@ -171,7 +173,8 @@ def spin(processes: int, seconds: float) -> dict[str, Any]:
         children.append(pid)
     for pid in children:
         os.waitpid(pid, 0)
-    return {}
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {"share": (used.ru_utime + used.ru_stime) / (time.monotonic() - start)}
 
 
 ATTEMPTS = {
