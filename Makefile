@@ -49,6 +49,12 @@ speed-state: setup ## snapshots, forks and resets of the native substrate, again
 speed-warm: setup ## what pools and stages save, as ratios in one run
 	$(BIN)/python -m benchmarks.warm
 
+soak: setup ## 50,000 sandboxes (CYCLES=N) and what is left of them: nothing
+	$(BIN)/python -m benchmarks.soak --cycles $(or $(CYCLES),50000)
+
+chaos: setup ## MINUTES=2 of load and faults mixed by a seed (SEED=N plays one again); OWNERS=1000 kills owners instead
+	$(BIN)/python -m benchmarks.chaos --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) $(if $(OWNERS),--owners $(OWNERS))
+
 substrates: ## (root, Debian) install and start what this machine can have: docker, podman, runc, gVisor
 	scripts/substrates.sh start
 
@@ -82,4 +88,4 @@ $(PACKAGED) &: FORCE
 	@mkdir -p src/dutyfree/_native
 	@for p in $(PROGRAMS); do cmp -s native/build/$$p src/dutyfree/_native/$$p || install -m 755 native/build/$$p src/dutyfree/_native/$$p; done
 
-.PHONY: help setup native bench test check format docs speed speed-state speed-warm substrates substrates-stop wheel lock clean FORCE
+.PHONY: help setup native bench test check format docs speed speed-state speed-warm soak chaos substrates substrates-stop wheel lock clean FORCE

@@ -277,10 +277,13 @@ static const char *clone_into(struct sandbox *blank, int child_socket) {
         arguments.flags |= CLONE_INTO_CGROUP;
         arguments.cgroup = (uint64_t)cgroup_fd;
     }
-    blank->pid = (pid_t)syscall(__NR_clone3, &arguments, sizeof arguments);
+    if (charge_to(blank->slot->first_id))
+        blank->pid = (pid_t)syscall(__NR_clone3, &arguments, sizeof arguments);
     if (blank->pid == 0)
         blank_child(child_socket, blank->host_network);
     int saved = errno;
+    if (!charge_to_us())
+        abort(); /* never go on as somebody else */
     if (cgroup_fd >= 0)
         close(cgroup_fd);
     errno = saved;

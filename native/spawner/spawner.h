@@ -8,6 +8,7 @@
  *   order.c    what a blank is told: its root, perhaps ahead of need, and its start
  *   blank.c    a cloned child with all its namespaces, waiting for an order; becomes a sandbox
  *   birth.c    the blank's last steps: its root, its privileges dropped, then the agent
+ *   charge.c   whose account the kernel objects of a sandbox are charged to
  *   filter.c   the seccomp filter
  *   disk.c     disk-backed scratch space
  *   state.h    the rooms of snapshots and resets
@@ -160,6 +161,12 @@ bool cgroup_is_frozen(const struct cgroup *cgroup, int freezer_fd);
 /* What is set now, as one line of text. */
 void cgroup_describe(const struct cgroup *cgroup, char *text, size_t size);
 void cgroup_remove_all(void);
+
+/* ---- charge.c ---- */
+
+/* From here to charge_to_us, user namespaces that are made belong to `uid`. False with errno. */
+bool charge_to(uid_t uid);
+bool charge_to_us(void);
 
 /* ---- slot.c ---- */
 

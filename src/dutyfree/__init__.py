@@ -23,6 +23,7 @@ from dutyfree.core.contract import (
     Substrate,
     TerminalSize,
 )
+from dutyfree.core.egress import Egress
 from dutyfree.core.errors import (
     DriverError,
     DutyfreeError,
@@ -37,16 +38,19 @@ from dutyfree.core.outcome import Ending, Outcome
 from dutyfree.core.spec import Limits, Spec
 from dutyfree.core.stage import Commands, Files, Repository
 from dutyfree.core.timeline import Span, Timeline
+from dutyfree.reward.verify import Check, Verification, verify
 from dutyfree.substrates.registry import connect, drivers
 
 __all__ = [
     "Availability",
     "Capabilities",
+    "Check",
     "Command",
     "Commands",
     "Driver",
     "DriverError",
     "DutyfreeError",
+    "Egress",
     "Ending",
     "FileInfo",
     "Files",
@@ -69,9 +73,11 @@ __all__ = [
     "Timeline",
     "Unavailable",
     "Unsupported",
+    "Verification",
     "__version__",
     "connect",
     "drivers",
+    "verify",
 ]
 
 __version__ = "0.1.0"

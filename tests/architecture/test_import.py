@@ -25,11 +25,13 @@ print(json.dumps({
 PUBLIC = [
     "Availability",
     "Capabilities",
+    "Check",
     "Command",
     "Commands",
     "Driver",
     "DriverError",
     "DutyfreeError",
+    "Egress",
     "Ending",
     "FileInfo",
     "Files",
@@ -52,9 +54,11 @@ PUBLIC = [
     "Timeline",
     "Unavailable",
     "Unsupported",
+    "Verification",
     "__version__",
     "connect",
     "drivers",
+    "verify",
 ]
 
 

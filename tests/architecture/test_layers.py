@@ -8,7 +8,7 @@ import dutyfree
 
 ROOT = Path(dutyfree.__file__).parent
 EVERYTHING = frozenset(
-    {"adapters", "blocking", "cli", "core", "fleet", "guest", "meter", "probe", "report", "service"}
+    {"adapters", "blocking", "cli", "core", "fleet", "guest", "meter", "probe", "report", "reward", "service"}
 ) | {
     "substrates",
     "testing",
@@ -26,10 +26,11 @@ MAY_IMPORT = {
     "service": UPPER,
     "meter": frozenset({"core"}),
     "report": frozenset({"meter", "core"}),
-    "probe": frozenset({"core"}),
+    "reward": frozenset({"core"}),
+    "probe": frozenset({"reward", "core"}),
     "testing": frozenset({"substrates", "guest", "core"}),
     "cli": EVERYTHING,
-    "": frozenset({"core", "substrates"}),
+    "": frozenset({"core", "reward", "substrates"}),
 }
 """Each part of the package, and the parts it may know. The façade is the empty name."""
 

@@ -15,6 +15,7 @@ SAID = {
     "group": ["16 rollouts in", "mean reward"],
     "one_service": ["allowed: hello from the owner", "refused: ConnectionRefusedError"],
     "warm": ["8 saw sums.py staged", "8 of 8 sandboxes were waiting"],
+    "verify": ["untouched: reward 0.0", "exits early: reward 0.0", "solved: reward 1.0"],
     "synchronous": ["hello from /tmp/work", "a stuck command: timeout - the shell is alive"],
 }
 

@@ -14,8 +14,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dutyfree.core.errors import Misuse
+from dutyfree.core.contract import Substrate
+from dutyfree.core.errors import Misuse, Unsupported
+from dutyfree.core.spec import Spec
 from dutyfree.probe.catalogue import CATALOGUE, Probe, Verdict, judge
+from dutyfree.probe.imaged import Imaged
 from dutyfree.substrates.registry import connect
 
 HELP = "the containment catalogue, run against substrates"
@@ -29,6 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-s", "--substrate", action="append", metavar="SUBSTRATE", help="what to probe; may be repeated (native)"
     )
     parser.add_argument("--only", metavar="N,N-N", help="numbers of the probes to run, as in 1,4,20-30; all by default")
+    parser.add_argument(
+        "--image", metavar="IMAGE", help="what the sandboxes start from (host, or bench where there is no host)"
+    )
     parser.add_argument("--json", action="store_true", help="for programs; a list if several substrates were named")
 
 
@@ -37,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     chosen = _chosen(args.only)
     reports = []
     for name in args.substrate or ["native"]:
-        verdicts = asyncio.run(_probe(name, chosen, quiet=args.json))
+        verdicts = asyncio.run(_probe(name, chosen, image=args.image, quiet=args.json))
         reports.append(_report(name, verdicts))
         if not args.json:
             _show(name, verdicts)
@@ -46,14 +52,24 @@ def run(args: argparse.Namespace) -> int:
     return int(any(row["contained"] is False for report in reports for row in report["probes"]))
 
 
-async def _probe(name: str, chosen: list[Probe], *, quiet: bool) -> list[tuple[Probe, Verdict]]:
+async def _probe(name: str, chosen: list[Probe], *, image: str | None, quiet: bool) -> list[tuple[Probe, Verdict]]:
     verdicts = []
-    async with connect(name) as substrate:
+    async with connect(name) as connected:
+        substrate = Imaged(connected, image or await _image(connected))
         for probe in chosen:
             if not quiet:
                 print(f"  {name} {probe.label}", file=sys.stderr, flush=True)
             verdicts.append((probe, await judge(probe, substrate)))
     return verdicts
+
+
+async def _image(substrate: Substrate) -> str:
+    """The machine's own programs, unless the substrate cannot show them."""
+    try:
+        async with substrate.create(Spec(network="none" if "none" in substrate.capabilities.networks else "host")):
+            return "host"
+    except Unsupported:
+        return "bench"
 
 
 def _report(name: str, verdicts: list[tuple[Probe, Verdict]]) -> dict[str, Any]:

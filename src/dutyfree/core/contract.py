@@ -43,6 +43,8 @@ class Capabilities:
     limits: frozenset[str] = frozenset()
     """Names of the `Limits` that are enforced."""
     networks: frozenset[Network] = frozenset({"none"})
+    egress: bool = False
+    """`Spec.network` may be an `Egress`."""
     storages: frozenset[Storage] = frozenset({"memory"})
     users: bool = True
     """Actions can run as another user than the sandbox's root."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from dutyfree.core.egress import Egress
 from dutyfree.core.errors import Misuse
 
 Network = Literal["none", "host"]
@@ -76,7 +77,8 @@ class Spec:
     image: str = "host"
     """A name the substrate knows, or the path of a rootfs directory or tar. `host`: this machine's own programs."""
     limits: Limits = field(default_factory=Limits)
-    network: Network = "none"
+    network: Network | Egress = "none"
+    """Or an `Egress`: the hosts and ports that may be reached, through a proxy."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the sandbox's own small environment, for every action."""
     cwd: str | None = None
@@ -98,7 +100,8 @@ class Spec:
         object.__setattr__(self, "stages", _check_stages(self.stages))
         if not isinstance(self.limits, Limits):
             raise Misuse(f"must be a Limits, not {type(self.limits).__name__}", field="limits")
-        _check_choice("network", self.network, ("none", "host"))
+        if not isinstance(self.network, Egress):
+            _check_choice("network", self.network, ("none", "host"))
         _check_choice("storage", self.storage, ("memory", "disk"))
         if self.isolation is not None:
             _check_choice("isolation", self.isolation, ISOLATION_ORDER)

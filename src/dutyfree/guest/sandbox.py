@@ -21,12 +21,13 @@ from dutyfree.core.contract import (
     Shell,
     TerminalSize,
 )
+from dutyfree.core.egress import Egress
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import Timeline
 from dutyfree.guest import command as commands
-from dutyfree.guest import file, forward, process, transfer
+from dutyfree.guest import egress, file, forward, process, transfer
 from dutyfree.guest import shell as shells
 from dutyfree.guest.argument import check_request, env_items, optional_path, user_bytes
 from dutyfree.guest.link import Cause, Link
@@ -179,6 +180,10 @@ class AgentSandbox(Sandbox):
     async def provide(self, port: int, address: str | tuple[str, int]) -> Forward:
         """Listen on `port` inside; relay to `address`."""
         return self._owned(await forward.provide(self.link, port, address))
+
+    async def allow_egress(self, policy: Egress) -> None:
+        """Listen inside for who wants out, and let through what the policy allows. For drivers; once per link."""
+        self._owned(await egress.open_egress(self.link, policy))
 
     async def destroy(self) -> None:
         """End everything the sandbox owns and wait until it is gone."""

@@ -11,6 +11,7 @@ from collections import Counter
 
 from dutyfree.core.contract import Substrate
 from dutyfree.core.errors import DutyfreeError, Unsupported
+from dutyfree.probe.archive import PROBES as ARCHIVE
 from dutyfree.probe.clock import PROBES as CLOCK
 from dutyfree.probe.contamination import PROBES as CONTAMINATION
 from dutyfree.probe.escape import PROBES as ESCAPE
@@ -18,6 +19,9 @@ from dutyfree.probe.exhaustion import PROBES as EXHAUSTION
 from dutyfree.probe.file_api import PROBES as FILE_API
 from dutyfree.probe.interference import PROBES as INTERFERENCE
 from dutyfree.probe.network import PROBES as NETWORK
+from dutyfree.probe.renewal import PROBES as RENEWAL
+from dutyfree.probe.reward import PROBES as REWARD
+from dutyfree.probe.strain import PROBES as STRAIN
 from dutyfree.probe.verdict import Group, Probe, Verdict, untried
 
 __all__ = ["CATALOGUE", "Group", "Probe", "Verdict", "judge"]
@@ -27,7 +31,19 @@ PROBE_TIMEOUT_S = 120.0
 
 
 def _assemble() -> tuple[Probe, ...]:
-    groups = (ESCAPE, FILE_API, EXHAUSTION, CONTAMINATION, INTERFERENCE, NETWORK, CLOCK)
+    groups = (
+        ESCAPE,
+        FILE_API,
+        ARCHIVE,
+        EXHAUSTION,
+        STRAIN,
+        CONTAMINATION,
+        RENEWAL,
+        INTERFERENCE,
+        REWARD,
+        NETWORK,
+        CLOCK,
+    )
     probes = sorted((probe for group in groups for probe in group), key=lambda probe: probe.id)
     twice = [number for number, count in Counter(probe.id for probe in probes).items() if count > 1]
     if twice:

@@ -1,4 +1,4 @@
-"""Probes 47 to 66: using up what is limited. The culprit fails; a sibling works on meanwhile.
+"""Probes 47 to 50, 52, 53, 57, 59 and 65: using up what is limited. The culprit fails; a sibling works on meanwhile.
 
 Every bomb is bounded by itself, a few times over its limit, so that a substrate that does not hold it is found out and the
 machine survives.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable
 
 from dutyfree.core.contract import Sandbox, Substrate
 from dutyfree.core.errors import Misuse, SandboxLost
@@ -23,7 +22,7 @@ FILES = 2048
 _PLACES = ("/tmp", "/var/tmp", "/root", "/dev/shm", "/run", "/home", "/var/lib")  # noqa: S108
 
 
-async def _beside(sibling: Stage, attempt: Awaitable[Attempt]) -> tuple[Attempt, int]:
+async def beside(sibling: Stage, attempt: Awaitable[Attempt]) -> tuple[Attempt, int]:
     """Run the attempt while a sibling acts, again and again; how often the sibling managed, -1 if it ever failed."""
     task = asyncio.ensure_future(attempt)
     actions = 0
@@ -37,7 +36,8 @@ async def _beside(sibling: Stage, attempt: Awaitable[Attempt]) -> tuple[Attempt,
         task.cancel()
 
 
-def _verdict(fault: str | None, actions: int, fact: str) -> Verdict:
+def judged(fault: str | None, actions: int, fact: str) -> Verdict:
+    """The fault, or a disturbed sibling, or the fact."""
     if fault:
         return broke(fault)
     return (
@@ -50,12 +50,12 @@ async def fork_bomb(substrate: Substrate) -> Verdict:
     if missing := unenforced(substrate, "pids"):
         return broke(missing)
     async with stage(substrate, pids=PIDS) as culprit, stage(substrate) as sibling:
-        tried, actions = await _beside(sibling, culprit.attempt("fork-bomb", most=8 * PIDS, hold_s=1))
+        tried, actions = await beside(sibling, culprit.attempt("fork-bomb", most=8 * PIDS, hold_s=1))
         lived = tried.said.get("lived", 0)
         fault = f"{lived} processes at once, the limit is {PIDS}" if lived > PIDS + 2 else None
         if not fault and not await culprit.alive():
             fault = "the sandbox did not survive its own bomb"
-        return _verdict(fault, actions, f"{lived} processes at once, the limit is {PIDS}")
+        return judged(fault, actions, f"{lived} processes at once, the limit is {PIDS}")
 
 
 async def thread_bomb(substrate: Substrate) -> Verdict:
@@ -63,10 +63,10 @@ async def thread_bomb(substrate: Substrate) -> Verdict:
     if missing := unenforced(substrate, "pids"):
         return broke(missing)
     async with stage(substrate, pids=PIDS) as culprit, stage(substrate) as sibling:
-        tried, actions = await _beside(sibling, culprit.attempt("thread-bomb", most=8 * PIDS))
+        tried, actions = await beside(sibling, culprit.attempt("thread-bomb", most=8 * PIDS))
         lived = tried.said.get("lived", 0)
         fault = f"{lived} threads at once, the limit is {PIDS}" if lived > PIDS + 2 else None
-        return _verdict(fault, actions, f"{lived} threads at once, the limit is {PIDS}")
+        return judged(fault, actions, f"{lived} threads at once, the limit is {PIDS}")
 
 
 async def memory_bomb(substrate: Substrate) -> Verdict:
@@ -75,7 +75,7 @@ async def memory_bomb(substrate: Substrate) -> Verdict:
         return broke(missing)
     async with stage(substrate, memory_bytes=MEMORY_BYTES) as culprit, stage(substrate) as sibling:
         bomb = culprit.attempt("memory-bomb", most_bytes=4 * MEMORY_BYTES)
-        tried, actions = await _beside(sibling, bomb)
+        tried, actions = await beside(sibling, bomb)
         fault = None
         if tried.said.get("touched"):
             fault = f"touched {tried.said['touched']} bytes, the limit is {MEMORY_BYTES}"
@@ -83,7 +83,7 @@ async def memory_bomb(substrate: Substrate) -> Verdict:
             fault = f"it was stopped, but the outcome says {tried.outcome.ending!r} and not 'oom'"
         elif not await culprit.alive():
             fault = "the sandbox did not survive its own bomb"
-        return _verdict(fault, actions, "killed, and the outcome says oom")
+        return judged(fault, actions, "killed, and the outcome says oom")
 
 
 async def memory_files(substrate: Substrate) -> Verdict:
@@ -92,10 +92,10 @@ async def memory_files(substrate: Substrate) -> Verdict:
         return broke(missing)
     async with stage(substrate, memory_bytes=MEMORY_BYTES) as culprit, stage(substrate) as sibling:
         fill = culprit.attempt("fill", places=["/dev/shm"], most_bytes=4 * MEMORY_BYTES)  # noqa: S108
-        tried, actions = await _beside(sibling, fill)
+        tried, actions = await beside(sibling, fill)
         written = sum(tried.said.get("written", {}).values())
         fault = f"{written} bytes in /dev/shm, the limit is {MEMORY_BYTES}" if written > MEMORY_BYTES else None
-        return _verdict(fault, actions, f"stopped ({tried.outcome.ending}, {written} bytes)")
+        return judged(fault, actions, f"stopped ({tried.outcome.ending}, {written} bytes)")
 
 
 async def disk_fill(substrate: Substrate) -> Verdict:
@@ -104,14 +104,14 @@ async def disk_fill(substrate: Substrate) -> Verdict:
         return broke(missing)
     async with stage(substrate, disk_bytes=DISK_BYTES) as culprit, stage(substrate) as sibling:
         fill = culprit.attempt("fill", places=_PLACES, most_bytes=4 * DISK_BYTES)
-        tried, actions = await _beside(sibling, fill)
+        tried, actions = await beside(sibling, fill)
         written = sum(tried.said.get("written", {}).values())
         fault = None
         if written > DISK_BYTES or not written:
             fault = f"{written} bytes could be written, the limit is {DISK_BYTES}"
         elif not await _writes(sibling.box):
             fault = "a sibling cannot write any more"
-        return _verdict(fault, actions, f"{written} bytes, the limit is {DISK_BYTES}")
+        return judged(fault, actions, f"{written} bytes, the limit is {DISK_BYTES}")
 
 
 async def _writes(box: Sandbox) -> bool:
@@ -125,24 +125,10 @@ async def inode_fill(substrate: Substrate) -> Verdict:
     if missing := unenforced(substrate, "files"):
         return broke(missing)
     async with stage(substrate, files=FILES) as culprit, stage(substrate) as sibling:
-        tried, actions = await _beside(sibling, culprit.attempt("fill-inodes", place="/tmp", most=4 * FILES))  # noqa: S108
+        tried, actions = await beside(sibling, culprit.attempt("fill-inodes", place="/tmp", most=4 * FILES))  # noqa: S108
         made = tried.said.get("made", 0)
         fault = f"{made} files, the limit is {FILES}" if made > FILES * 1.05 or not made else None
-        return _verdict(fault, actions, f"{made} files, the limit is {FILES}")
-
-
-def _surviving(name: str, **arguments: Any) -> Callable[[Substrate], Awaitable[Verdict]]:
-    """Something the sandbox may do to itself, if it and its sibling still work after."""
-
-    async def run(substrate: Substrate) -> Verdict:
-        wanted = {"pids": 256, "memory_bytes": 256 << 20}
-        limits = {limit: value for limit, value in wanted.items() if limit in substrate.capabilities.limits}
-        async with stage(substrate, **limits) as culprit, stage(substrate) as sibling:
-            tried, actions = await _beside(sibling, culprit.attempt(name, **arguments))
-            fault = None if await culprit.alive() else "the sandbox does not answer any more"
-            return _verdict(fault, actions, f"it went on ({dict(tried.said) or tried.outcome.ending})")
-
-    return run
+        return judged(fault, actions, f"{made} files, the limit is {FILES}")
 
 
 async def endless_output(substrate: Substrate) -> Verdict:
@@ -167,17 +153,17 @@ async def endless_output(substrate: Substrate) -> Verdict:
         fault = f"10 GiB were to be fatal, and the ending is {fatal.ending!r}"
     elif grown > 64 << 20:
         fault = f"the host's memory grew by {grown >> 20} MiB"
-    return _verdict(fault, actions, "capped and flagged")
+    return judged(fault, actions, "capped and flagged")
 
 
 async def tiny_writes(substrate: Substrate) -> Verdict:
     """65: a million one-byte writes; the host handles far fewer pieces."""
     async with stage(substrate) as culprit, stage(substrate) as sibling:
         flood = culprit.attempt("flood", size=1_000_000, chunk=1, timeout_s=60)
-        tried, actions = await _beside(sibling, flood)
+        tried, actions = await beside(sibling, flood)
         size = tried.outcome.stdout.count(b"x")
         fault = None if size == 1_000_000 else f"{size} of a million bytes arrived"
-        return _verdict(fault, actions, "every byte arrived")
+        return judged(fault, actions, "every byte arrived")
 
 
 async def long_arguments(substrate: Substrate) -> Verdict:
@@ -200,19 +186,9 @@ PROBES = (
     Probe(id=48, name="thread-bomb", group="exhaustion", run=thread_bomb),
     Probe(id=49, name="memory-bomb", group="exhaustion", run=memory_bomb),
     Probe(id=50, name="files-in-memory", group="exhaustion", run=memory_files),
-    Probe(id=51, name="page-cache-thrash", group="exhaustion", run=_surviving("thrash", seconds=2)),
     Probe(id=52, name="disk-fill", group="exhaustion", run=disk_fill),
     Probe(id=53, name="inode-fill", group="exhaustion", run=inode_fill),
-    Probe(id=54, name="deep-tree", group="exhaustion", run=_surviving("deep-tree", depth=20_000)),
-    Probe(id=55, name="descriptor-exhaustion", group="exhaustion", run=_surviving("open-many", most=1 << 20)),
-    Probe(id=56, name="pipe-buffers", group="exhaustion", run=_surviving("fill-pipes", most_bytes=128 << 20)),
     Probe(id=57, name="endless-output", group="exhaustion", run=endless_output),
     Probe(id=59, name="long-arguments", group="exhaustion", run=long_arguments),
-    Probe(id=60, name="spinning-processes", group="exhaustion", run=_surviving("spin", processes=64, seconds=1)),
-    Probe(id=61, name="sync-storm", group="exhaustion", run=_surviving("sync-storm", seconds=1)),
-    Probe(id=62, name="missing-names", group="exhaustion", run=_surviving("missing-names", count=100_000)),
-    Probe(id=63, name="event-queues", group="exhaustion", run=_surviving("watches", most=20_000)),
-    Probe(id=64, name="namespace-objects", group="exhaustion", run=_surviving("namespaces", most=2000)),
     Probe(id=65, name="tiny-writes", group="exhaustion", run=tiny_writes),
-    Probe(id=66, name="zombie-storm", group="exhaustion", run=_surviving("zombies", most=500)),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import stat
 import tempfile
 from contextlib import suppress
@@ -12,11 +13,14 @@ from pathlib import Path
 from dutyfree.core.contract import Sandbox, Substrate
 from dutyfree.core.errors import DutyfreeError, Misuse
 from dutyfree.probe.canary import Canary, canary
-from dutyfree.probe.scene import stage
+from dutyfree.probe.scene import need, stage
 from dutyfree.probe.verdict import Probe, Verdict, broke, held
 
+_SWAPS = 1_000_000
+_SWAPPING_S = 10.0
 
-async def _fetch(box: Sandbox, remote: str, local: Path, *, limit_bytes: int = 1 << 24) -> str:
+
+async def fetch(box: Sandbox, remote: str, local: Path, *, limit_bytes: int = 1 << 24) -> str:
     """Download, whatever comes of it."""
     try:
         await box.download(remote, local, limit_bytes=limit_bytes)
@@ -25,7 +29,7 @@ async def _fetch(box: Sandbox, remote: str, local: Path, *, limit_bytes: int = 1
     return "came"
 
 
-def _leaks(top: Path, bird: Canary) -> str | None:
+def leaks(top: Path, bird: Canary) -> str | None:
     """Anything in what was downloaded that shows, or leads to, the host's file."""
     for directory, folders, names in os.walk(top):
         for name in (*folders, *names):
@@ -47,11 +51,11 @@ async def planted_link(substrate: Substrate) -> Verdict:
                 f"ln -s {bird.directory} /tmp/t/dir && ln -s ../../../../../../../../{bird.path} /tmp/t/d/up"
             )
             await box.box.run(script, timeout_s=30)
-            results = [await _fetch(box.box, name, target / str(i)) for i, name in enumerate(("/tmp/link", "/tmp/t"))]  # noqa: S108
+            results = [await fetch(box.box, name, target / str(i)) for i, name in enumerate(("/tmp/link", "/tmp/t"))]  # noqa: S108
             with suppress(OSError, DutyfreeError):
                 if bird.secret in await box.box.read("/tmp/link"):  # noqa: S108
                     return broke("read followed a link to the host's file")
-        leak = _leaks(target, bird)
+        leak = leaks(target, bird)
     return broke(leak) if leak else held(f"downloads: {', '.join(results)}; nothing leads out")
 
 
@@ -94,15 +98,16 @@ async def odd_names(substrate: Substrate) -> Verdict:
 
 
 async def endless_files(substrate: Substrate) -> Verdict:
-    """43, 44: fifos, devices, growing and sparse files are bounded."""
+    """43: fifos, devices and growing files are bounded."""
+    limits = {"disk_bytes": 64 << 20} if "disk_bytes" in substrate.capabilities.limits else {}
     with tempfile.TemporaryDirectory(prefix="probe-") as top:
-        async with stage(substrate) as box:
-            script = "mkdir /tmp/t && mkfifo /tmp/t/fifo && ln -s /dev/zero /tmp/t/zero && truncate -s 1T /tmp/t/sparse"
-            await box.box.run(script, timeout_s=30)
+        async with stage(substrate, **limits) as box:
+            script = "mkdir /tmp/t && mkfifo /tmp/t/fifo && ln -s /dev/zero /tmp/t/zero && (yes >/tmp/t/growing &)"
+            await box.box.run(["bash", "-c", script], timeout_s=30, background=True)
             results = []
-            for number, name in enumerate(("/tmp/t/fifo", "/dev/zero", "/tmp/t/sparse", "/tmp/t", "/proc/self/mem")):  # noqa: S108
+            for number, name in enumerate(("/tmp/t/fifo", "/dev/zero", "/tmp/t/growing", "/tmp/t", "/proc/self/mem")):  # noqa: S108
                 target = Path(top) / str(number)
-                results.append(await _fetch(box.box, name, target))
+                results.append(await fetch(box.box, name, target))
                 with suppress(DutyfreeError, OSError):
                     await box.box.read(name, length=1 << 16)
                 if (
@@ -116,25 +121,29 @@ async def endless_files(substrate: Substrate) -> Verdict:
 
 
 async def swapped_link(substrate: Substrate) -> Verdict:
-    """37: what is a file when it is looked at and a link when it is opened."""
+    """37: what is a file when it is looked at and a link when it is opened, swapped as fast as the kernel can."""
     with canary() as bird, tempfile.TemporaryDirectory(prefix="probe-") as top:
         async with stage(substrate) as box:
-            script = (
-                f"mkdir -p /tmp/t && cd /tmp/t && echo own >a && ln -s {bird.path} b && end=$((SECONDS+5)) && "
-                "while [ $SECONDS -lt $end ]; do mv a c; mv b a; mv a b; mv c a; done"
-            )
-            swapping = asyncio.ensure_future(box.box.run(["bash", "-c", script], timeout_s=4))
+            attempt = box.attempt("swap-names", target=str(bird.path), times=_SWAPS, seconds=_SWAPPING_S)
+            swapping = asyncio.ensure_future(attempt)
             number = 0
-            while not swapping.done():
-                number += 1
-                with suppress(DutyfreeError, OSError):
-                    if bird.secret in await box.box.read("/tmp/t/a"):  # noqa: S108
-                        return broke("read followed a swapped link to the host's file")
-                await _fetch(box.box, "/tmp/t", Path(top) / str(number))  # noqa: S108
-                if leak := _leaks(Path(top) / str(number), bird):
-                    return broke(leak)
-            await swapping
-    return held(f"{number} downloads while it was being swapped")
+            try:
+                while not swapping.done():
+                    number += 1
+                    with suppress(DutyfreeError, OSError):
+                        if bird.secret in await box.box.read("/tmp/swap/a"):  # noqa: S108
+                            return broke("read followed a swapped link to the host's file")
+                    with suppress(DutyfreeError, OSError):
+                        await box.box.write("/tmp/swap/a", b"own")  # noqa: S108
+                    await fetch(box.box, "/tmp/swap", Path(top) / str(number))  # noqa: S108
+                    if leak := leaks(Path(top) / str(number), bird):
+                        return broke(leak)
+                    shutil.rmtree(Path(top) / str(number), ignore_errors=True)
+            finally:
+                swapping.cancel()
+            swaps = (await swapping).said.get("swaps", 0)
+    need(swaps > 0, "nothing was swapped")
+    return held(f"{number} reads, writes and downloads during {swaps} swaps")
 
 
 async def special_files(substrate: Substrate) -> Verdict:
@@ -148,7 +157,7 @@ async def special_files(substrate: Substrate) -> Verdict:
                 "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"/tmp/t/sock\")'; true"
             )
             await box.box.run(script, timeout_s=30)
-            result = await _fetch(box.box, "/tmp/t", target)  # noqa: S108
+            result = await fetch(box.box, "/tmp/t", target)  # noqa: S108
         for path in target.rglob("*") if target.exists() else []:
             mode = path.lstat().st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):

@@ -35,8 +35,18 @@ async def attack_agent(substrate: Substrate) -> Verdict:
         return held("neither traced nor read") if await box.alive() else broke("the agent does not answer any more")
 
 
+async def agent_socket(substrate: Substrate) -> Verdict:
+    """84: whatever carries our orders to the agent, as seen from inside."""
+    async with stage(substrate) as box:
+        reached = (await box.attempt("find-agent")).said.get("reached")
+        need(reached is not None, "the attempt did not report")
+        if reached:
+            return broke(f"reached: {', '.join(reached)}")
+        return held("nothing to connect to") if await box.alive() else broke("the agent does not answer any more")
+
+
 async def forged_result(substrate: Substrate) -> Verdict:
-    """84, 85: frames of our own protocol on stdout and stderr are just bytes."""
+    """85: frames of our own protocol on stdout and stderr are just bytes."""
     forged = b"".join(
         struct.pack("<IIBBH", 40, channel, 0x23, 0, 0) + struct.pack("<BBHIQQQQ", 0, 0, 0, 0, 1, 1, 1, 0)
         for channel in range(64)
@@ -119,6 +129,7 @@ async def exit_codes(substrate: Substrate) -> Verdict:
 PROBES = (
     Probe(id=82, name="kill-everybody", group="interference", run=kill_everybody),
     Probe(id=83, name="trace-the-agent", group="interference", run=attack_agent),
+    Probe(id=84, name="agent-socket", group="interference", run=agent_socket),
     Probe(id=85, name="forged-result", group="interference", run=forged_result, harmless=True),
     Probe(id=86, name="late-writer", group="interference", run=late_writer),
     Probe(id=87, name="typing-into-terminals", group="interference", run=typing),

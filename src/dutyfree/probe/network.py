@@ -8,9 +8,10 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 
 from dutyfree.core.contract import Process, Substrate
+from dutyfree.core.egress import Egress
 from dutyfree.probe.canary import host_addresses, listener
 from dutyfree.probe.scene import need, stage
-from dutyfree.probe.verdict import Probe, Verdict, broke, held, untried
+from dutyfree.probe.verdict import Probe, Verdict, broke, held
 
 _METADATA = (
     ("169.254.169.254", 80),
@@ -118,11 +119,57 @@ async def other_sandboxes(substrate: Substrate) -> Verdict:
     return held("the sibling had no visitor")
 
 
+def _ways(allowed: int, forbidden: int) -> list[bytes | tuple[bytes, bytes]]:
+    """What a client may say to a proxy to get to a port that is not on the list."""
+    spellings = (
+        "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "127.0.0.1.", "localhost", "LOCALHOST.", "[::1]", "[::ffff:127.0.0.1]",
+        "0.0.0.0", "[::]", "127.0.0.2", "[64:ff9b::7f00:1]", "localhost%00.example.com", "allowed.example@127.0.0.1",  # noqa: S104 - asked for, not bound
+    )  # fmt: skip
+    ways: list[bytes | tuple[bytes, bytes]] = []
+    for host in spellings:
+        ways.append(f"CONNECT {host}:{forbidden} HTTP/1.1\r\nHost: 127.0.0.1:{allowed}\r\n\r\n".encode())
+        ways.append(f"GET http://{host}:{forbidden}/ HTTP/1.1\r\nHost: 127.0.0.1:{allowed}\r\n\r\n".encode())
+        name = host.strip("[]").encode()
+        ways.append((b"\x05\x01\x00", b"\x05\x01\x00\x03" + bytes([len(name)]) + name + forbidden.to_bytes(2, "big")))
+    for kind, address in (
+        (1, socket.inet_aton("127.0.0.1")),
+        (4, socket.inet_pton(socket.AF_INET6, "::ffff:127.0.0.1")),
+    ):
+        tail = bytes([0, kind]) + address + forbidden.to_bytes(2, "big")
+        ways.extend((b"\x05\x01\x00", bytes([5, command]) + tail) for command in (1, 2, 3))
+    first = f"GET http://127.0.0.1:{allowed}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    ways += [
+        first + f"GET http://127.0.0.1:{forbidden}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode(),
+        f"CONNECT 127.0.0.1:{allowed}\r\nX: 127.0.0.1:{forbidden} HTTP/1.1\r\n\r\n".encode(),
+        f"CONNECT 127.0.0.1:{allowed + 65536 * 3} HTTP/1.1\r\n\r\n".encode(),
+        b"CONNECT 169.254.169.254:80 HTTP/1.1\r\n\r\n",
+        b"GET http://[fd00:ec2::254]/latest/meta-data/ HTTP/1.1\r\n\r\n",
+        b"GET /" + b"x" * 20_000,
+    ]
+    return ways
+
+
 async def allow_list(substrate: Substrate) -> Verdict:
-    """104: getting around an allow-list."""
-    return untried(
-        f"{substrate.name} offers no allow-list: its networks are {', '.join(sorted(substrate.capabilities.networks))}"
-    )
+    """104: getting around an allow-list, by every spelling of where one may not go."""
+    need(substrate.capabilities.egress, "no allow-list is offered")
+    async with listener() as upstream, listener() as other:
+        policy = Egress(allow=[f"127.0.0.1:{upstream.port}"])
+        ways = [way if isinstance(way, tuple) else (way,) for way in _ways(upstream.port, other.port)]
+        honest = (f"CONNECT 127.0.0.1:{upstream.port} HTTP/1.1\r\n\r\n".encode(),)
+        requests = ["|".join(piece.hex() for piece in way) for way in [honest, *ways]]
+        async with stage(substrate, policy) as box:
+            port = int((await box.box.run("echo ${HTTP_PROXY##*:}", timeout_s=30)).stdout)
+            said = (await box.attempt("ask-proxy", port=port, requests=requests, timeout_s=90)).said
+            direct = [[address, number] for address in host_addresses() for number in (other.port, upstream.port)]
+            tried = (await box.attempt("connect", targets=direct, abstract=other.abstract)).said
+            alive = await box.alive()
+        await asyncio.sleep(0)
+    need(bool(said), "the attempt did not report")
+    if other.visitors or tried.get("connected"):
+        return broke(f"a port that is not on the list was reached: {sorted(set(other.visitors)) or tried['connected']}")
+    if not upstream.visitors or " 200 " not in said["answers"][0]:
+        return broke(f"what is on the list was not reached: {said['answers'][0]!r}")
+    return held(f"{len(ways)} ways around it, none led out") if alive else broke("the sandbox does not answer any more")
 
 
 PROBES = (

@@ -12,12 +12,13 @@ import secrets
 import zipfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from dutyfree.core.contract import Sandbox, Substrate
+from dutyfree.core.egress import Egress
 from dutyfree.core.errors import SandboxLost, Unavailable, Unsupported
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.spec import Limits, Network, Spec
@@ -63,6 +64,10 @@ class Stage:
             raise Unavailable("the image has no python3", stage="probe", sandbox=self.box.id)
         return Attempt(outcome=outcome, said=_last_json(outcome.stdout))
 
+    def on(self, box: Sandbox) -> Stage:
+        """The same stage in another sandbox, which has the payload already: a fork."""
+        return Stage(box, self._path)
+
     async def reset(self) -> None:
         """Reset the sandbox, which takes the payload away: it is brought again."""
         await self.box.reset()
@@ -79,9 +84,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(substrate: Substrate, **limits: Any) -> AsyncIterator[Stage]:
-    """A fresh sandbox, with those of the limits that the caller names."""
-    async with substrate.create(spec_of(substrate, **limits)) as box:
+async def stage(substrate: Substrate, network: Egress | None = None, /, **limits: Any) -> AsyncIterator[Stage]:
+    """A fresh sandbox, with those of the limits that the caller names; `network`: not what is strictest."""
+    spec = spec_of(substrate, **limits)
+    async with substrate.create(replace(spec, network=network) if network else spec) as box:
         path = f"/tmp/probe-{secrets.token_hex(8)}.pyz"  # noqa: S108 (inside the sandbox)
         await box.write(path, payload())
         try:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
+import time
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
 from dutyfree.core.contract import Substrate
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable
+from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.probe.canary import canary
 from dutyfree.probe.scene import need, stage
 from dutyfree.probe.verdict import Probe, Verdict, broke, held
 
-_SWAPS = 200
-"""Starts during which a mount target is swapped; each takes milliseconds here and seconds elsewhere."""
+_STARTS = 10_000
+"""Starts during which a mount target is swapped, if they are done within `_SWAPPING_S`."""
+_SWAPPING_S = 15.0
+_SWAPPER = """
+import ctypes, os, sys
+swap = ctypes.CDLL(None).renameat2
+first, second = map(os.fsencode, sys.argv[1:])
+while swap(-100, first, -100, second, 2) == 0:  # RENAME_EXCHANGE: there is never nothing at either name
+    pass
+"""
 
 
 async def odd_cwd(substrate: Substrate) -> Verdict:
@@ -80,27 +91,24 @@ async def swapped_target(substrate: Substrate) -> Verdict:
             await _boots(substrate, root)
         except (Unavailable, Saturated) as error:
             need(False, f"does not take a directory as image: {error}")
-        swapping = asyncio.create_task(_swap(root / "proc", other))
+        # A process of its own: the swaps must not wait for the starts, nor the starts for them.
+        swapper = await asyncio.create_subprocess_exec(sys.executable, "-I", "-c", _SWAPPER, root / "proc", other)
+        starts, deadline = 0, time.monotonic() + _SWAPPING_S
         try:
-            for _ in range(_SWAPS):
+            while starts < _STARTS and time.monotonic() < deadline:
+                starts += 1
                 with suppress(DutyfreeError, OSError):
                     await _boots(substrate, root)
         finally:
-            swapping.cancel()
+            swapper.kill()
+            await finish(_reaped(swapper))
         if disturbed := bird.disturbed():
             return broke(f"a swapped target led the start to the host: {disturbed}")
-    return held(f"{_SWAPS} starts with the target being swapped; nothing happened at the link's target")
+    return held(f"{starts} starts with the target being swapped; nothing happened at the link's target")
 
 
-async def _swap(first: Path, second: Path) -> None:
-    spare = first.with_name("spare")
-    while True:
-        first.rename(spare)
-        second.rename(first)
-        await asyncio.sleep(0)
-        first.rename(second)
-        spare.rename(first)
-        await asyncio.sleep(0)
+async def _reaped(process: asyncio.subprocess.Process) -> None:
+    await process.wait()
 
 
 async def swapped_null(substrate: Substrate) -> Verdict:

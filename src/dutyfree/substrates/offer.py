@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dutyfree.core.contract import Capabilities
+from dutyfree.core.egress import Egress
 from dutyfree.core.errors import Unsupported
 from dutyfree.core.spec import ISOLATION_ORDER, Spec
 
@@ -12,7 +13,10 @@ def check_offered(spec: Spec, offered: Capabilities, *, driver: str) -> None:
     for limit in spec.limits.given():
         if limit not in offered.limits:
             raise _refusal("limits", f"limits.{limit} is not enforced", offered, driver)
-    if spec.network not in offered.networks:
+    if isinstance(spec.network, Egress):
+        if not offered.egress:
+            raise _refusal("egress", "network Egress(...) is not offered", offered, driver)
+    elif spec.network not in offered.networks:
         have = " or ".join(sorted(offered.networks))
         raise _refusal("networks", f"network {spec.network!r} is not offered, only {have}", offered, driver)
     if spec.storage not in offered.storages:

@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from typing import Any
 
 
@@ -99,7 +100,7 @@ def fill_inodes(place: str, most: int) -> dict[str, Any]:
     return {"made": most, "refused": ""}
 
 
-def open_many(most: int) -> dict[str, Any]:
+def open_many(most: int, hold: bool = False) -> dict[str, Any]:
     """Descriptors until refused, in several processes."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     opened: list[int] = []
@@ -110,6 +111,9 @@ def open_many(most: int) -> dict[str, Any]:
         except OSError as error:
             refused = error.strerror or "refused"
             break
+    if hold:
+        os.write(1, b"full\n")
+        os.read(0, 1)
     return {"opened": len(opened), "refused": refused}
 
 
@@ -157,8 +161,9 @@ def zombies(most: int) -> dict[str, Any]:
 
 
 def spin(processes: int, seconds: float) -> dict[str, Any]:
-    """Busy processes."""
+    """Busy processes; how many processors they had together."""
     children = []
+    start = time.monotonic()
     for _ in range(processes):
         pid = os.fork()
         if pid == 0:
@@ -168,7 +173,8 @@ def spin(processes: int, seconds: float) -> dict[str, Any]:
         children.append(pid)
     for pid in children:
         os.waitpid(pid, 0)
-    return {}
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {"share": (used.ru_utime + used.ru_stime) / (time.monotonic() - start)}
 
 
 ATTEMPTS = {

@@ -6,9 +6,12 @@ import ctypes
 import fcntl
 import os
 import signal
+import socket
+import stat
 import struct
 import sys
 import termios
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -132,6 +135,56 @@ def swap_null() -> dict[str, Any]:
     return {"swapped": done}
 
 
+def swap_names(target: str, times: int, seconds: float) -> dict[str, Any]:
+    """Exchange a file with a link to the target, again and again."""
+    os.makedirs("/tmp/swap", exist_ok=True)  # noqa: S108
+    with open("/tmp/swap/a", "w") as file:  # noqa: S108
+        file.write("own")
+    os.symlink(target, "/tmp/swap/b")  # noqa: S108
+    exchange = ctypes.CDLL(None).renameat2
+    end = time.monotonic() + seconds
+    swaps = 0
+    while swaps < times and time.monotonic() < end:
+        for _ in range(1000):
+            exchange(-100, b"/tmp/swap/a", -100, b"/tmp/swap/b", 2)
+        swaps += 1000
+    return {"swaps": swaps}
+
+
+def find_agent() -> dict[str, Any]:
+    """Every socket that can be seen by name or number, and the descriptors of PID 1 by theirs."""
+    reached = []
+    names = {line.split()[-1] for line in _lines("/proc/net/unix") if len(line.split()) > 7}
+    ports = [
+        int(line.split()[1].rpartition(":")[2], 16) for name in ("tcp", "tcp6") for line in _lines(f"/proc/net/{name}")
+    ]
+    targets: list[tuple[int, Any]] = [(socket.AF_UNIX, name.replace("@", "\0", 1)) for name in names]
+    targets += [(socket.AF_INET, ("127.0.0.1", port)) for port in ports]
+    for family, address in targets:
+        with socket.socket(family, socket.SOCK_STREAM) as stream:
+            stream.settimeout(0.5)
+            with suppress(OSError):
+                stream.connect(address)
+                reached.append(str(address))
+                stream.send(bytes(64))
+    reached += [f"descriptor {fd} of 1" for fd in _steal(1)]
+    reached += [f"our own descriptor {fd}" for fd in range(3, 1024) if _is_socket(fd)]
+    return {"reached": reached}
+
+
+def _lines(path: str) -> list[str]:
+    with suppress(OSError), open(path) as file:
+        return file.read().splitlines()[1:]
+    return []
+
+
+def _is_socket(fd: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(fd).st_mode)
+    except OSError:
+        return False
+
+
 def euid() -> dict[str, Any]:
     """Who we effectively are."""
     return {"euid": os.geteuid(), "uid": os.getuid(), "setuid": name_of(0)}
@@ -144,5 +197,7 @@ ATTEMPTS = {
     "write-after-exit": write_after_exit,
     "type-into-terminal": type_into_terminal,
     "swap-null": swap_null,
+    "swap-names": swap_names,
+    "find-agent": find_agent,
     "euid": euid,
 }

@@ -65,6 +65,21 @@ def resolve(host: str, servers: list[list[Any]]) -> dict[str, Any]:
     return {"answers": answers, "sent": sent}
 
 
+def ask_proxy(port: int, requests: list[str]) -> dict[str, Any]:
+    """Say each of these to the proxy (hex), and what it answers first."""
+    answers = []
+    for request in requests:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as stream:
+                for piece in request.split("|"):  # a pause for an answer
+                    stream.sendall(bytes.fromhex(piece))
+                    answer = stream.recv(4096)
+                answers.append(answer[:60].decode(errors="replace"))
+        except OSError as error:
+            answers.append(str(error))
+    return {"answers": answers}
+
+
 def sniff(mark: str, seconds: float) -> dict[str, Any]:
     """Raw and packet sockets; says when it listens, and whether the mark came by."""
     sockets = []
@@ -120,4 +135,4 @@ def serve(port: int, abstract: str, seconds: float) -> dict[str, Any]:
     return {"visitors": visitors}
 
 
-ATTEMPTS = {"connect": connect, "resolve": resolve, "sniff": sniff, "serve": serve}
+ATTEMPTS = {"connect": connect, "ask-proxy": ask_proxy, "resolve": resolve, "sniff": sniff, "serve": serve}

@@ -7,8 +7,11 @@ import resource
 from typing import Any
 
 _NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
-_STATUS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Uid", "Gid", "Groups")
-_LIMITS = ("RLIMIT_CORE", "RLIMIT_NPROC", "RLIMIT_NOFILE")
+_STATUS = (
+    "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Uid", "Gid", "Groups", "SigBlk", "SigIgn",
+    "Umask", "TracerPid",
+)  # fmt: skip
+_LIMITS = ("RLIMIT_CORE", "RLIMIT_NPROC", "RLIMIT_NOFILE", "RLIMIT_NICE", "RLIMIT_RTPRIO", "RLIMIT_MEMLOCK")
 
 
 def posture() -> dict[str, Any]:
@@ -26,10 +29,30 @@ def posture() -> dict[str, Any]:
         "pid": os.getpid(),
         "interfaces": sorted(line.split(":")[0].strip() for line in _read("/proc/net/dev").splitlines()[2:]),
         "sys": sorted(os.listdir("/sys")) if os.path.isdir("/sys") else [],
+        "proc": {name: _access(f"/proc/{name}") for name in sorted(os.listdir("/proc")) if not name.isdecimal()},
         "devices": sorted(os.listdir("/dev")),
         "environment": sorted(os.environ),
         "core_target": os.path.realpath("/proc/self/exe"),
     }
+
+
+def _access(path: str) -> str:
+    """What can be done with a file of /proc, nothing being written: r, w, both or neither; d for a directory."""
+    if os.path.isdir(path):
+        return "d"
+    found = ""
+    for letter, flag in (("r", os.O_RDONLY), ("w", os.O_WRONLY)):
+        try:
+            fd = os.open(path, flag | os.O_NONBLOCK)
+        except OSError:
+            continue
+        try:
+            found += letter if letter == "w" or os.read(fd, 1) else ""
+        except OSError:
+            continue
+        finally:
+            os.close(fd)
+    return found
 
 
 def _mount(line: str) -> dict[str, str]:

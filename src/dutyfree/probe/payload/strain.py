@@ -15,7 +15,7 @@ from dutyfree.probe.payload.kernel import NEWNS, NEWUSER, call
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def thrash(seconds: float) -> dict[str, Any]:
+def thrash(seconds: float, mark: str) -> dict[str, Any]:  # noqa: ARG001 - the mark is for our command line
     """Read every file there is, again and again, through the page cache."""
     end = time.monotonic() + seconds
     size = 0
@@ -59,7 +59,7 @@ def missing_names(count: int) -> dict[str, Any]:
     return {"asked": count}
 
 
-def watches(most: int) -> dict[str, Any]:
+def watches(most: int, hold: bool = False) -> dict[str, Any]:
     """Queues that wait for events, until refused."""
     made = {"inotify": 0, "epoll": 0, "timer": 0}
     kept: list[Any] = []
@@ -74,16 +74,25 @@ def watches(most: int) -> dict[str, Any]:
     timer = ctypes.c_void_p()
     while made["timer"] < most and _LIBC.timer_create(1, None, ctypes.byref(timer)) == 0:
         made["timer"] += 1
+    _full(hold)
     return {"made": made}
 
 
-def namespaces(most: int) -> dict[str, Any]:
+def namespaces(most: int, hold: bool = False) -> dict[str, Any]:
     """Namespaces and mounts, as many as there may be."""
     made = 0
     while made < most and call("unshare", NEWUSER | NEWNS) == 0:
         call("mount", "x", "/tmp", "tmpfs", 0, None)  # noqa: S108
         made += 1
+    _full(hold)
     return {"made": made}
+
+
+def _full(hold: bool) -> None:
+    """Say that there is no more to be had, and keep it until our input ends."""
+    if hold:
+        os.write(1, b"full\n")
+        os.read(0, 1)
 
 
 ATTEMPTS = {

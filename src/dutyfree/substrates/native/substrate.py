@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX, Capabilities, Sandbox, Snapshot, Substrate
+from dutyfree.core.egress import Egress
 from dutyfree.core.errors import DriverError, Misuse, SandboxLost, Saturated, Unsupported
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import ISOLATION_ORDER, Limits, Spec
 from dutyfree.core.timeline import Timeline, now_ns
+from dutyfree.guest.egress import proxy_env
 from dutyfree.guest.link import Link
 from dutyfree.substrates.image.resolve import Image, remembered, resolve
 from dutyfree.substrates.image.store import Store
@@ -65,6 +67,7 @@ def native_capabilities(spawner: Machine) -> Capabilities:
         dispatch="agent",
         limits=frozenset(limits),
         networks=frozenset({"none", "host"}),
+        egress=True,
         storages=frozenset({"memory", "disk"} if spawner.idmap else {"memory"}),
         users=spawner.idmap,
         stream=True,
@@ -106,8 +109,7 @@ class NativeSubstrate(Substrate):
         timeline = Timeline()
         box = await self._boot(spec, plan, timeline)
         created_ns = now_ns()
-        if spec.network == "host":
-            await self._join_network(box)
+        await self._join_network(box)
         timeline.add("create", start_ns, created_ns)
         timeline.add("ready", created_ns, now_ns())
         return box
@@ -201,7 +203,7 @@ class NativeSubstrate(Substrate):
                 image = plan.image
                 box = NativeSandbox(
                     tag=tag, plan=plan, keeper=self, id=name, spec=spec, capabilities=self.capabilities,
-                    timeline=timeline, link=link, env=image.env, cwd=image.cwd, user=image.user,
+                    timeline=timeline, link=link, env={**image.env, **_network_env(spec)}, cwd=image.cwd, user=image.user,
                 )  # fmt: skip
                 await self._greet(link, tag)
             except BaseException:
@@ -260,18 +262,21 @@ class NativeSubstrate(Substrate):
                 raise failure.result() from None
             raise DriverError(error.message, driver="native", stage="create") from error
 
-    async def _join_network(self, box: Sandbox) -> None:
-        """The machine's network is of little use without its names."""
+    async def _join_network(self, box: NativeSandbox) -> None:
         try:
-            await self._write_names(box)
+            await self._open_network(box)
         except BaseException:
             await finish(box.destroy())
             raise
 
-    async def _write_names(self, box: Sandbox) -> None:
-        for path in NAME_FILES:
-            if Path(path).is_file():
-                await box.write(path, Path(path).read_bytes())
+    async def _open_network(self, box: NativeSandbox) -> None:
+        """What the network policy needs inside: the machine's names, or the way out."""
+        if isinstance(box.spec.network, Egress):
+            await box.allow_egress(box.spec.network)
+        elif box.spec.network == "host":
+            for path in NAME_FILES:
+                if Path(path).is_file():
+                    await box.write(path, Path(path).read_bytes())
 
     async def _cause(self, spec: Spec, tag: int) -> str:
         reason = await self._spawner.end_of(tag)
@@ -303,8 +308,7 @@ class NativeSubstrate(Substrate):
                 await self._verifier.check(tag, box.plan)
                 await ending
                 box.adopt(link, tag)
-                if box.spec.network == "host":
-                    await self._write_names(box)
+                await self._open_network(box)
             except BaseException:
                 link.close("it was reset")
                 await self._spawner.destroy(tag)
@@ -363,6 +367,10 @@ class NativeSubstrate(Substrate):
 
 async def _destroy(box: Sandbox) -> None:
     await box.destroy()
+
+
+def _network_env(spec: Spec) -> Mapping[str, str]:
+    return proxy_env() if isinstance(spec.network, Egress) else {}
 
 
 def _close_result(task: asyncio.Task[int]) -> None:

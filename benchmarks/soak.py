@@ -1,0 +1,121 @@
+"""`make soak`: very many sandboxes, one after the other and side by side, and what is left of them.
+
+    .venv/bin/python -m benchmarks.soak [--cycles 50000] [--parallel 8] [--substrate native]
+
+A cycle is create, run, write, read, destroy. Exit code 1 if anything of ours is left, if memory grows with the cycles, or
+if kernel objects of the machine grew by more than a hundredth of the cycles (others' use of the machine is in there too).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+
+import dutyfree
+from benchmarks.accounting import Account, read_account, slope
+from dutyfree.testing.leaks import holdings, leaked
+
+READINGS = 50
+MOST_RSS_BYTES_PER_CYCLE = 64.0
+_RSS_NOISE_BYTES = 8 << 20
+_STOCK_DESCRIPTORS = 40
+"""Of blanks that were being made at one reading and not at the other."""
+_SLACK = 300
+"""Kernel objects that others may have made meanwhile, and that the kernel frees late."""
+
+Say = Callable[[str], None]
+
+
+async def _cycle(substrate: dutyfree.Substrate, number: int) -> None:
+    async with substrate.create() as box:
+        outcome = await box.run(["echo", str(number)])
+        if outcome.stdout != f"{number}\n".encode():
+            raise AssertionError(f"cycle {number} ended as {outcome}")
+        await box.write("/tmp/file", b"x" * 4096)
+        if await box.read("/tmp/file") != b"x" * 4096:
+            raise AssertionError(f"cycle {number} read something else than it wrote")
+
+
+async def _soak(name: str, cycles: int, parallel: int, say: Say) -> tuple[list[tuple[int, int]], Account, Account]:
+    points: list[tuple[int, int]] = []
+    every = max(1, cycles // READINGS)
+    done = 0
+    async with dutyfree.connect(name) as substrate:
+        for number in range(min(cycles, 20 * parallel)):  # what grows once is not a leak
+            await _cycle(substrate, number)
+        before, start = read_account(), time.monotonic()
+        numbers = iter(range(cycles))
+
+        async def worker() -> None:
+            nonlocal done
+            for number in numbers:
+                await _cycle(substrate, number)
+                done += 1
+                if done % every == 0:
+                    points.append((done, read_account().rss_bytes))
+                    if done % (10 * every) == 0:
+                        say(f"{done} cycles, {done / (time.monotonic() - start):.0f}/s, {points[-1][1] >> 20} MiB")
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(parallel):
+                group.create_task(worker())
+        return points, before, read_account()
+
+
+def faults_of(
+    points: list[tuple[int, int]], before: Account, after: Account, cycles: int, *, machine: bool = True
+) -> list[str]:
+    """What grew that should not; `machine`: also of what others use."""
+    found = []
+    later = points[len(points) // 2 :]
+    grows = slope(later)
+    if grows > MOST_RSS_BYTES_PER_CYCLE and grows * cycles / 2 > _RSS_NOISE_BYTES:
+        found.append(f"memory grows by {grows:.1f} bytes a cycle")
+    if after.descriptors > before.descriptors + _STOCK_DESCRIPTORS:
+        found.append(f"the spawner has {after.descriptors} descriptors, and had {before.descriptors}")
+    if not machine:
+        return found
+    for name, count in after.kernel.items():
+        grown = count - before.kernel.get(name, 0)
+        if grown > _SLACK + cycles // 100:
+            found.append(f"{grown} more {name}")
+    if after.disk_bytes - before.disk_bytes > (64 << 20) + cycles * 256:
+        found.append(f"{after.disk_bytes - before.disk_bytes} more bytes on the disk")
+    if after.inodes - before.inodes > _SLACK + cycles // 100:
+        found.append(f"{after.inodes - before.inodes} more inodes on the disk")
+    return found
+
+
+def soak(name: str, cycles: int, parallel: int, say: Say, *, machine: bool = True) -> list[str]:
+    """Run it; what is wrong afterwards, nothing if nothing is."""
+    held = holdings()
+    start = time.monotonic()
+    points, before, after = asyncio.run(_soak(name, cycles, parallel, say))
+    faults = faults_of(points, before, after, cycles, machine=machine)
+    faults += [f"left behind: {kind} {what}" for kind, what in leaked(held)]
+    say(
+        f"{cycles} cycles in {time.monotonic() - start:.0f} s; memory slope {slope(points[len(points) // 2 :]):.1f} bytes a cycle"
+    )
+    for key, count in after.kernel.items():
+        say(f"  {key}: {before.kernel.get(key, 0)} -> {count}")
+    say(f"  descriptors of the spawner: {before.descriptors} -> {after.descriptors}")
+    return faults
+
+
+def main() -> None:
+    """Exit code 1 and the list, if anything leaked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cycles", type=int, default=50_000)
+    parser.add_argument("--parallel", type=int, default=8)
+    parser.add_argument("-s", "--substrate", default="native")
+    args = parser.parse_args()
+    faults = soak(args.substrate, args.cycles, args.parallel, lambda line: print(line, flush=True))
+    print("\n".join(faults) if faults else "nothing leaked")
+    sys.exit(bool(faults))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Rewards that the code under test did not write itself."""
