@@ -17,7 +17,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What takes longer than a test may is made before the first one."""
     if not session.config.option.collectonly and any("bench" in item.fixturenames for item in session.items):
-        provide_bench()
+        why = provide_bench()
+        if why is not None:
+            session.config.get_terminal_writer().line(f"image bench: {why}")
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,11 @@ from typing import ClassVar
 
 import pytest
 
+from dutyfree.core.errors import SandboxLost
 from dutyfree.substrates.registry import find
 from dutyfree.testing import ContractSuite, SharedSuite, Suite
 from dutyfree.testing.isolation import FORK
+from dutyfree.testing.lifecycle import is_lost
 
 API_GAPS = {
     "test_a_signal_that_is_not_ours_is_told_apart_from_an_exit": "an exec call reports a signal as an exit code of 128 + n",
@@ -44,6 +46,15 @@ def installed(request: pytest.FixtureRequest, bench: None) -> dict[str, str]:
 class ContainerSuite(SharedSuite, ContractSuite):
     image = "bench"
     engine = "installed"
+
+    async def test_a_lifetime_counts_from_the_creation_and_not_from_a_reset(self) -> None:
+        """A reset may take longer than is left: then the sandbox is gone already."""
+        box = await self.resetting(lifetime_s=3.0)
+        with pytest.raises(SandboxLost):  # noqa: PT012 - by whichever comes first
+            await box.reset()
+            await box.run(["sleep", "60"])
+        assert await is_lost(box)
+        await box.destroy()
 
 
 class ApiMixin(Suite):
