@@ -92,7 +92,7 @@ make_images() {
 }
 
 # cgroup v1 has a tree for each controller, version 2 one for all; the kubelet wants its root in every one.
-groups() {
+group_paths() {
     if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
         echo "/sys/fs/cgroup/$GROUP"
         return
@@ -103,7 +103,7 @@ groups() {
 }
 
 make_groups() {
-    for group in $(groups); do
+    for group in $(group_paths); do
         mkdir -p "$group"
         # A cpuset is empty at first, and takes no process then.
         for file in cpuset.cpus cpuset.mems; do
@@ -113,7 +113,7 @@ make_groups() {
 }
 
 remove_groups() {
-    for group in $(groups); do
+    for group in $(group_paths); do
         [ ! -d "$group" ] || find "$group" -depth -type d -exec rmdir {} \;
     done
 }
