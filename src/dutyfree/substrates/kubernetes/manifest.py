@@ -20,13 +20,14 @@ CLAIM_S = 120
 KEEPER = f"""
 umask 077; mkdir {INSIDE} && mkfifo {INSIDE}/hold || exit 70
 (sleep {CLAIM_S}; [ -e {INSIDE}/held ] || : >{INSIDE}/hold) &
-trap 'exit 0' TERM
 cat {INSIDE}/hold >/dev/null
 """
 """The main process: reads a fifo until its last writer is gone, and reaps what commands leave."""
 
-HOLD = f"exec 9>{INSIDE}/hold && : >{INSIDE}/held || exit 70"
-"""Begins the script of the one exec call that holds the pod: when it ends, for whatever reason, so does the pod."""
+NOT_YET = 71
+HOLD = f"[ -p {INSIDE}/hold ] || exit {NOT_YET}; exec 9>{INSIDE}/hold && : >{INSIDE}/held || exit 70"
+"""Begins the script of the one exec call that holds the pod: when it ends, for whatever reason, so does the pod. Exit code
+`NOT_YET`: the main process has only just begun."""
 
 _TMPFS_PATHS = {"tmp": "/tmp", "run": "/run", "var-tmp": "/var/tmp", "root": "/root", "home": "/home"}  # noqa: S108
 _REQUEST_CPUS, _REQUEST_BYTES = 0.01, 16 << 20

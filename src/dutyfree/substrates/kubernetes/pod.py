@@ -20,7 +20,7 @@ from dutyfree.core.pending import finish
 from dutyfree.substrates.api.execution import Ended, Execution, Sink
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.kubernetes.client import DRIVER, Client, Refused
-from dutyfree.substrates.kubernetes.manifest import CONTAINER, HOLD
+from dutyfree.substrates.kubernetes.manifest import CONTAINER, HOLD, NOT_YET
 from dutyfree.substrates.kubernetes.state import check_alive, end_of, is_ready, is_scheduled, is_unschedulable
 from dutyfree.substrates.kubernetes.stream import STDERR, STDOUT, Channels
 from dutyfree.substrates.poll import poll, settled
@@ -106,7 +106,7 @@ class Pod:
             return channels, _defaults(greeting)
         await channels.close()
         status = channels.status
-        if status is not None and status.exit_code is not None:
+        if status is not None and status.exit_code not in (None, NOT_YET):
             raise DriverError(
                 f"the image cannot hold a sandbox (it takes sh, head and mkfifo): {status.message}",
                 driver=DRIVER,
