@@ -25,9 +25,10 @@ cat {INSIDE}/hold >/dev/null
 """The main process: reads a fifo until its last writer is gone, and reaps what commands leave."""
 
 NOT_YET = 71
-HOLD = f"[ -p {INSIDE}/hold ] || exit {NOT_YET}; exec 9>{INSIDE}/hold && : >{INSIDE}/held || exit 70"
+HOLD = f"[ -p {INSIDE}/hold ] || exit {NOT_YET}; exec 8>&2 9>{INSIDE}/hold && : >{INSIDE}/held || exit 70"
 """Begins the script of the one exec call that holds the pod: when it ends, for whatever reason, so does the pod. Exit code
-`NOT_YET`: the main process has only just begun."""
+`NOT_YET`: the main process has only just begun. Descriptor 8 keeps the error stream open whatever becomes of 2: containerd
+closes a process's input as soon as one of its outputs has ended."""
 
 _TMPFS_PATHS = {"tmp": "/tmp", "run": "/run", "var-tmp": "/var/tmp", "root": "/root", "home": "/home"}  # noqa: S108
 _REQUEST_CPUS, _REQUEST_BYTES = 0.01, 16 << 20

@@ -144,7 +144,7 @@ class KubernetesSubstrate(OwningSubstrate):
     def _script(self) -> str:
         """What the holding exec call goes on to do."""
         if self._agent is None:
-            return "exec cat >/dev/null"
+            return "exec cat"
         program = f"{INSIDE}/agent"
         return f"head -c {len(self._agent)} >{program} && chmod 500 {program} && exec {program}"
 
