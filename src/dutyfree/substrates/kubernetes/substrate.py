@@ -146,7 +146,7 @@ class KubernetesSubstrate(OwningSubstrate):
         if self._agent is None:
             return "exec cat"
         program = f"{INSIDE}/agent"
-        return f"head -c {len(self._agent)} >{program} && chmod 500 {program} && exec {program}"
+        return f"head -c {len(self._agent)} >{program} && chmod 500 {program} && exec {program} --container"
 
 
 async def open_cluster(client: Client, settings: Settings) -> KubernetesSubstrate:
