@@ -5,6 +5,7 @@
 # sysctls it sets are files of ours. When this script ends, the kernel ends everything it started.
 set -euo pipefail
 
+umask 022 # what containerd makes with it is the root directory of every container
 cd "$KEPT"
 CTR=(ctr --address /run/containerd/containerd.sock --namespace k8s.io)
 KUBECTL=("$BINARIES/kubectl" --kubeconfig "$KEPT/admin.kubeconfig")

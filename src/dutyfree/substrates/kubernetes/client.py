@@ -143,6 +143,9 @@ class Client:
         await self._api.close()
 
     async def _headers(self) -> dict[str, str]:
+        """What every request carries. `Unavailable` once the client is closed."""
+        if self._session.closed:
+            raise Unavailable("the connection to the cluster is closed", driver=DRIVER)
         headers: dict[str, str] = {}
         await self._api.update_params_for_auth(headers, [], ["BearerToken"])
         return headers

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -99,7 +100,7 @@ class Owner:
         elif found.ok:
             await self._client.call("PUT", path, {**found.body, "spec": self._term()})
 
-    async def _every(self, period_s: float, work: Any) -> None:
+    async def _every(self, period_s: float, work: Callable[[], Awaitable[object]]) -> None:
         while True:
             await asyncio.sleep(period_s)
             with suppress(Unavailable, DriverError):  # the next turn tries again

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -187,7 +187,7 @@ async def _send_program(channels: Channels, program: bytes) -> None:
         raise Unavailable(f"its stream broke: {error}", driver=DRIVER, stage="boot") from error
 
 
-def _in_turn(*steps: Any) -> Any:
+def _in_turn(*steps: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
     async def work() -> None:
         for step in steps:
             await step()
