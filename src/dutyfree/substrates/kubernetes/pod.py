@@ -33,8 +33,14 @@ POLL_S = 0.02
 GREETING = r"""printf '%s\1%s\n' "$PWD" "$(tr '\0\n' '\1\2' </proc/1/environ)" """
 """What the holding exec call says first: the image's own directory and environment, in one line."""
 
-_WRAP = 'cd -- "$1" 2>/dev/null || { printf %s "$0" >&2; exit 125; }; shift; exec env "$@"'
+_WRAP = 'cd -- "$1" 2>/dev/null || { printf %s "$0" >&2; exit 125; }; shift; '
 """An exec call of a pod has neither a directory nor an environment of its own."""
+
+_PLAIN = 'exec env "$@"'
+_DRAINED = 'env "$@"; code=$?; cat >/dev/null; exit $code'
+"""For more input than a pipe holds: what the command leaves is read, as an exec call does not end before its input does."""
+
+_PIPE_BYTES = 1 << 16
 
 _NO_PLACE = 125
 _LONGEST_GREETING = 1 << 20
@@ -132,8 +138,10 @@ class Pod:
         token = secrets.token_hex(12)
         argv = [*wanted.argv] if "=" not in wanted.argv[0] else ["sh", "-c", 'exec "$0" "$@"', *wanted.argv]
         env = [f"{name}={value}" for name, value in wanted.env.items()]
+        small = isinstance(wanted.stdin, bytes | bytearray | memoryview) and len(wanted.stdin) <= _PIPE_BYTES
+        script = _WRAP + (_PLAIN if small else _DRAINED)
         try:
-            channels = await self.execute_raw(["sh", "-c", _WRAP, token, wanted.cwd or "/", *env, *argv])
+            channels = await self.execute_raw(["sh", "-c", script, token, wanted.cwd or "/", *env, *argv])
         except Refused as error:
             if error.status in _TOO_LONG:
                 raise Misuse(
