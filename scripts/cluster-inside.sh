@@ -6,6 +6,7 @@
 set -euo pipefail
 
 umask 022 # what containerd makes with it is the root directory of every container
+export HOME="$KEPT" # kubectl keeps what it learnt there
 cd "$KEPT"
 CTR=(ctr --address /run/containerd/containerd.sock --namespace k8s.io)
 KUBECTL=("$BINARIES/kubectl" --kubeconfig "$KEPT/admin.kubeconfig")
@@ -14,12 +15,13 @@ say() { echo "cluster: $*"; }
 
 cover_paths() {
     mount -t tmpfs -o mode=755 tmpfs /run
-    mkdir -p "$KEPT"/{kubelet,pods-log,containers-log,etcd,sysctl} /run/containerd
-    mount --bind "$KEPT/kubelet" /var/lib/kubelet
-    mount --bind "$KEPT/pods-log" /var/log/pods
-    mount --bind "$KEPT/containers-log" /var/log/containers
-    mount -t tmpfs -o mode=700 tmpfs "$KEPT/etcd" # nothing here outlives the cluster: no disk has to be waited for
+    mkdir -p /run/containerd etcd sysctl covered
     local name
+    for name in $MOUNT_POINTS; do
+        mkdir "covered/${name//\//.}"
+        mount --bind "covered/${name//\//.}" "$name"
+    done
+    mount -t tmpfs -o mode=700 tmpfs "$KEPT/etcd" # nothing here outlives the cluster: no disk has to be waited for
     for name in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops \
         kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
         cat "/proc/sys/$name" >"sysctl/${name//\//.}"
@@ -131,7 +133,7 @@ begin_kubelet() {
 cover_paths
 begin_store
 begin kube-controller-manager "$BINARIES/kube-controller-manager" --kubeconfig admin.kubeconfig --leader-elect=false \
-    --secure-port 0 --service-account-private-key-file keys/accounts.key --root-ca-file keys/ca.crt
+    --secure-port 0 --flex-volume-plugin-dir "$KEPT/plugins" --service-account-private-key-file keys/accounts.key --root-ca-file keys/ca.crt
 begin kube-scheduler "$BINARIES/kube-scheduler" --kubeconfig admin.kubeconfig --leader-elect=false --secure-port 0
 begin_containerd
 begin_kubelet

@@ -16,8 +16,8 @@ RUN=/run/dutyfree/cluster
 GROUP=dutyfree-cluster
 HERE=$(cd "$(dirname "$0")" && pwd)
 DUTYFREE="$HERE/../.venv/bin/dutyfree"
-# The kubelet has these paths built in: inside they are ours, outside they only have to be there.
-MOUNT_POINTS="/var/lib/kubelet /var/log/pods /var/log/containers"
+# The kubelet and containerd have these paths built in: inside they are ours, outside they only have to be there.
+export MOUNT_POINTS="/var/lib/kubelet /var/lib/cni /var/log/pods /var/log/containers"
 
 say() { echo "cluster: $*"; }
 
