@@ -75,10 +75,10 @@ write_kubeconfig() { # path, token, namespace
 	CONFIG
 }
 
-# The pid of the namespace's first process, if it is that: after a restart of the machine the number may be another's.
-first() {
+# The process that made the namespaces, if it is that: after a restart of the machine the number may be another's.
+outer() {
     local pid
-    pid=$(cat "$KEPT/first" 2>/dev/null) && [ -n "$pid" ] && grep -qsF cluster-inside.sh "/proc/$pid/cmdline" && echo "$pid"
+    pid=$(cat "$KEPT/outer" 2>/dev/null) && grep -qsF cluster-inside.sh "/proc/$pid/cmdline" && echo "$pid"
 }
 
 # The two images: a static program that waits, and the rootfs that every substrate is measured with.
@@ -121,33 +121,34 @@ remove_groups() {
 start() {
     [ "$(id -u)" = 0 ] || fail "needs root: sudo make cluster"
     [ -x "$BINARIES/kubelet" ] && [ -x "$BINARIES/kubectl" ] || fail "Kubernetes is not built: make cluster-build"
-    if first >/dev/null; then
+    if outer >/dev/null && [ -e "$KEPT/ready" ]; then
         say "it is up: KUBECONFIG=$RUN/kubeconfig"
         return
     fi
     stop >/dev/null
     install_packages
-    umask 077
-    mkdir -p "$KEPT/log" /run/dutyfree
+    mkdir -p "$KEPT" /run/dutyfree
+    chmod 700 "$KEPT"
     ln -sfn "$KEPT" "$RUN"
     for path in $MOUNT_POINTS; do
         [ -d "$path" ] || { mkdir -p "$path" && echo "$path" >>"$KEPT/made"; }
     done
+    umask 077
+    mkdir "$KEPT/log"
     make_keys
     make_images
     make_groups
     KEPT="$KEPT" BINARIES="$BINARIES" GROUP="$GROUP" HERE="$HERE" \
         setsid unshare --mount --propagation private --pid --fork --mount-proc --kill-child \
         "$HERE/cluster-inside.sh" >"$KEPT/log/inside" 2>&1 </dev/null &
-    local outer=$!
+    echo $! >"$KEPT/outer"
     for _ in $(seq 1200); do
-        [ -s "$KEPT/first" ] || ps -o pid= --ppid "$outer" 2>/dev/null | tr -d ' ' >"$KEPT/first" || true
         if [ -e "$KEPT/ready" ]; then
             say "Kubernetes v$VERSION is up, its files in $KEPT"
             say "KUBECONFIG=$RUN/kubeconfig (namespace dutyfree); as its administrator: $RUN/admin.kubeconfig"
             return
         fi
-        kill -0 "$outer" 2>/dev/null || break
+        kill -0 $! 2>/dev/null || break
         sleep 0.25
     done
     tail -n 20 "$KEPT/log/inside" >&2
@@ -157,10 +158,10 @@ start() {
 stop() {
     [ "$(id -u)" = 0 ] || fail "needs root: sudo make cluster-stop"
     local pid
-    if pid=$(first); then
-        kill -9 "$pid"
-        # It is gone from /proc once the kernel has ended every process of the namespace.
-        timeout 60 tail --pid="$pid" -f /dev/null || fail "its processes do not end"
+    if pid=$(outer); then
+        # The namespace's first process, its only child: with it the kernel ends all others, and only then unshare ends.
+        kill -9 $(cat "/proc/$pid/task/$pid/children") 2>/dev/null || kill -9 "$pid"
+        timeout 60 tail --pid="$pid" -s 0.1 -f /dev/null || fail "its processes do not end"
     fi
     remove_groups
     if [ -e "$KEPT/made" ]; then
