@@ -61,6 +61,15 @@ substrates: ## (root, Debian) install and start what this machine can have: dock
 substrates-stop: ## end what `make substrates` started; packages and images stay
 	scripts/substrates.sh stop
 
+cluster-build: ## (root, Go) build Kubernetes' own programs into a cache outside the repository: 15 minutes or more, once
+	scripts/cluster-build.sh
+
+cluster: setup ## (root, Debian) a real one-node Kubernetes on this machine's loopback, all of it in one directory
+	scripts/cluster.sh start
+
+cluster-stop: ## end that cluster without a trace
+	scripts/cluster.sh stop
+
 wheel: setup ## an installable wheel with the native programs inside, in dist/
 	$(BIN)/python -m build
 
@@ -78,7 +87,7 @@ $(VENV)/.stamp: pyproject.toml constraints.txt
 	[ -x $(BIN)/pip ] || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'pip>=25.1'
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --group dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[oci,report]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[kubernetes,oci,report]'
 	@touch $@
 
 # The inner make knows the headers and flags; programs are copied only when they changed.
@@ -88,4 +97,4 @@ $(PACKAGED) &: FORCE
 	@mkdir -p src/dutyfree/_native
 	@for p in $(PROGRAMS); do cmp -s native/build/$$p src/dutyfree/_native/$$p || install -m 755 native/build/$$p src/dutyfree/_native/$$p; done
 
-.PHONY: help setup native bench test check format docs speed speed-state speed-warm soak chaos substrates substrates-stop wheel lock clean FORCE
+.PHONY: help setup native bench test check format docs speed speed-state speed-warm soak chaos substrates substrates-stop cluster-build cluster cluster-stop wheel lock clean FORCE

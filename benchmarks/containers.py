@@ -20,6 +20,7 @@ from dutyfree.substrates.registry import connect
 SUBJECTS = (
     "native", "runc", "runc?dispatch=api", "docker", "docker?dispatch=api", "docker?profile=hardened",
     "podman", "podman?dispatch=api", "gvisor", "gvisor?dispatch=api",
+    "kubernetes", "kubernetes?ready=wait", "kubernetes?dispatch=api", "kubernetes?dispatch=api&ready=wait",
 )  # fmt: skip
 SPEC = Spec(image="bench")
 

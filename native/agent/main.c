@@ -1,5 +1,5 @@
-/* The agent as a program of its own: dutyfree-agent [--fd N] [--version]. The stream is stdio unless a descriptor is
- * named. */
+/* The agent as a program of its own: dutyfree-agent [--fd N | --container | --version]. The stream is stdio unless a
+ * descriptor is named. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,11 +9,12 @@
 #include "agent.h"
 
 static int usage(void) {
-    fputs("usage: dutyfree-agent [--fd N] [--version]\n", stderr);
+    fputs("usage: dutyfree-agent [--fd N | --container | --version]\n", stderr);
     return 2;
 }
 
-/* As PID 1 of a container that others made, its cgroup is mounted where containers have theirs: v2, then v1. */
+/* In a container that others made, its cgroup is mounted where containers have theirs: v2, then v1. That we are in one
+ * is seen by being PID 1, or said by --container. */
 static int own_oom_counter(void) {
     int fd = open("/sys/fs/cgroup/memory.events", O_RDONLY | O_CLOEXEC);
     return fd >= 0 ? fd : open("/sys/fs/cgroup/memory/memory.oom_control", O_RDONLY | O_CLOEXEC);
@@ -25,16 +26,17 @@ int main(int argc, char **argv) {
         printf("dutyfree-agent protocol %d\n", WIRE_VERSION);
         return 0;
     }
+    const bool contained = argc == 2 && !strcmp(argv[1], "--container");
     if (argc == 3 && !strcmp(argv[1], "--fd")) {
         char *end;
         long fd = strtol(argv[2], &end, 10);
         if (*end || end == argv[2] || fd < 0 || fd > 65535)
             return usage();
         options.in_fd = options.out_fd = (int)fd;
-    } else if (argc != 1) {
+    } else if (argc != 1 && !contained) {
         return usage();
     }
-    if (options.init)
+    if (options.init || contained)
         options.oom_fd = own_oom_counter();
     agent_serve(&options);
 }

@@ -70,12 +70,14 @@ class Birth:
     defaults: Defaults = field(default_factory=Defaults)
     timeline: Timeline = field(default_factory=Timeline)
     start_ns: int = field(default_factory=now_ns)
+    created_ns: int | None = None
 
     def created(self) -> int:
-        """Mark the end of `create`: from here on it is about being ready."""
-        created_ns = now_ns()
-        self.timeline.add("create", self.start_ns, created_ns)
-        return created_ns
+        """Mark the end of `create`, once: from here on it is about being ready."""
+        if self.created_ns is None:
+            self.created_ns = now_ns()
+            self.timeline.add("create", self.start_ns, self.created_ns)
+        return self.created_ns
 
 
 async def boot_agent(birth: Birth, source: Source, *, hello_timeout_s: float = HELLO_TIMEOUT_S) -> AgentSandbox:

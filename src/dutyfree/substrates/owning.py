@@ -167,13 +167,14 @@ class OwningSubstrate(Substrate, Generic[Origin]):
         return image
 
     def _reached_by_exec(
-        self, birth: Birth, execute: Execute, stream: socket.socket, remove: Callable[[], Awaitable[None]]
+        self, birth: Birth, execute: Execute, stream: socket.socket | None, remove: Callable[[], Awaitable[None]]
     ) -> ApiSandbox:
-        """A sandbox whose main process lives as long as `stream`, and whose actions are exec calls."""
+        """A sandbox whose main process lives as long as `stream` (None: until `remove`), and whose actions are exec calls."""
         created_ns = birth.created()
 
         async def release() -> None:
-            stream.close()
+            if stream is not None:
+                stream.close()
             await remove()
 
         birth.release = release

@@ -12,7 +12,11 @@ from dutyfree.core.contract import Dispatch
 from dutyfree.core.errors import Misuse
 from dutyfree.substrates.engine.profile import Profile
 
-_CHOICES: Mapping[str, Sequence[str]] = {"dispatch": ("agent", "api"), "profile": ("default", "hardened")}
+_CHOICES: Mapping[str, Sequence[str]] = {
+    "dispatch": ("agent", "api"),
+    "profile": ("default", "hardened"),
+    "ready": ("poll", "wait"),
+}
 _PATIENCE_S = 5.0
 
 

@@ -1,0 +1,5 @@
+"""`kubernetes`: pods of any cluster, by its API."""
+
+from dutyfree.substrates.kubernetes.driver import driver
+
+__all__ = ["driver"]

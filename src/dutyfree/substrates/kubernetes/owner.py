@@ -1,0 +1,128 @@
+"""Who owns pods, for all the cluster to see: a Lease that its owner renews, and that every pod names as its owner.
+
+When a Lease is gone, the cluster's own collector removes its pods. Whoever is connected deletes the Leases of the dead: a
+process of this machine that is not there any more, or one of another machine that has not renewed for `LEASE_S`. Times
+are the server's, so that clocks of clients need not agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from dutyfree.core.errors import DriverError, Unavailable
+from dutyfree.substrates.kubernetes.client import DRIVER, Client
+from dutyfree.substrates.kubernetes.manifest import LEASE_LABEL
+from dutyfree.substrates.sweep import OWNER_LABEL, is_orphan, owner_mark
+
+LEASE_S = 60
+RENEW_S = 15.0
+SWEEP_S = 20.0
+"""What a dead owner left is gone after this, while anybody is connected; else when the next one connects."""
+
+_GROUP = "apis/coordination.k8s.io/v1"
+_ABSENT = 404
+_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+class Owner:
+    """One process's Lease. Made by `claim`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.mark = owner_mark()
+        self.name = f"dutyfree-{os.getpid()}-{os.urandom(4).hex()}"
+        self.uid = ""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """What a pod says of its owner."""
+        return {"name": self.name, "uid": self.uid}
+
+    async def claim(self) -> None:
+        """Make the Lease, remove what the dead left, and go on doing so."""
+        await self._make()
+        try:
+            await self.sweep()
+        except BaseException:
+            await self._drop(self.name)
+            raise
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._every(RENEW_S, self._renew)),
+            loop.create_task(self._every(SWEEP_S, self.sweep)),
+        ]
+
+    async def release(self) -> None:
+        """Give the Lease up, and with it whatever is left."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._drop(self.name)
+
+    async def sweep(self) -> list[str]:
+        """Remove the pods and Leases of dead owners; the names of those Leases."""
+        found = await self._client.call("GET", self._leases(), query=[("labelSelector", LEASE_LABEL)])
+        if not found.ok:
+            raise DriverError(f"cannot list leases: {found.message}", driver=DRIVER, stage="sweep")
+        dead = [lease["metadata"]["name"] for lease in found.body["items"] if self._is_dead(lease)]
+        for name in dead:
+            await self._drop(name)
+        return dead
+
+    async def _make(self) -> None:
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self.name, "labels": {OWNER_LABEL: self.mark, LEASE_LABEL: self.name}},
+            "spec": self._term(),
+        }
+        made = await self._client.call("POST", self._leases(), lease)
+        if not made.ok:
+            raise Unavailable(
+                f"the cluster lets us make no lease in namespace {self._client.namespace!r}: {made.message}",
+                enable="see docs/guide/kubernetes.md for the rights it takes",
+                driver=DRIVER,
+            )
+        self.uid = made.body["metadata"]["uid"]
+
+    async def _renew(self) -> None:
+        path = self._leases(self.name)
+        found = await self._client.call("GET", path)
+        if found.status == _ABSENT:
+            await self._make()  # somebody took us for dead
+        elif found.ok:
+            await self._client.call("PUT", path, {**found.body, "spec": self._term()})
+
+    async def _every(self, period_s: float, work: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            await asyncio.sleep(period_s)
+            with suppress(Unavailable, DriverError):  # the next turn tries again
+                await work()
+
+    async def _drop(self, name: str) -> None:
+        """Pods first: a Lease that is still there shows that there is something to do."""
+        selector = [("labelSelector", f"{LEASE_LABEL}={name}")]
+        await self._client.call("DELETE", self._client.place("pods"), {"gracePeriodSeconds": 0}, selector)
+        await self._client.call("DELETE", self._leases(name))
+
+    def _is_dead(self, lease: dict[str, Any]) -> bool:
+        if lease["metadata"]["name"] == self.name:
+            return False
+        if is_orphan(lease["metadata"]["labels"].get(OWNER_LABEL, "")):
+            return True
+        renewed = datetime.strptime(lease["spec"]["renewTime"], _TIME).replace(tzinfo=UTC)
+        return self._client.now_s() - renewed.timestamp() > float(lease["spec"]["leaseDurationSeconds"])
+
+    def _term(self) -> dict[str, Any]:
+        now = datetime.fromtimestamp(self._client.now_s(), UTC).strftime(_TIME)
+        return {"holderIdentity": self.mark, "leaseDurationSeconds": LEASE_S, "renewTime": now}
+
+    def _leases(self, name: str = "") -> str:
+        return self._client.place("leases", name, _GROUP)
