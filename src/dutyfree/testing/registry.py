@@ -32,7 +32,7 @@ def registry(*, login: tuple[str, str] | None = None) -> Iterator[str]:
     """The address of a registry of one's own. `Missing` names the command that installs it."""
     if not shutil.which(PROGRAM):
         raise Missing(f"{PROGRAM} is not installed; enable: apt-get install -y {PROGRAM}")
-    home = Path(tempfile.mkdtemp(prefix="dutyfree-registry-"))
+    home = Path(tempfile.mkdtemp(prefix=f"dutyfree-registry-{os.getpid()}-"))
     try:
         host = f"127.0.0.1:{_free_port()}"
         (home / "config.yml").write_text(json.dumps(_config(home, host, login)))
