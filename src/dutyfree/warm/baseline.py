@@ -64,16 +64,18 @@ def least_loaded(
 def exact_match(
     request: Request, idle: Iterable[IdleSandbox], layers: Iterable[LayerSet], nodes: Sequence[Node], costs: Costs
 ) -> Choice:
-    """A sandbox or layers in exactly the wanted state, where they are ready soonest; else all stages on the least loaded node."""
+    """A sandbox or layers in exactly the wanted state, unless all stages on the least loaded node are done sooner."""
     layers = list(layers)
+    images = [replace(one, state=request.want[:1]) for one in layers if one.state[:1] == request.want[:1]]
+    missed = least_loaded(request, (), images, nodes, costs)
     boxes = [box for box in idle if box.state == request.want]
     sets = [one for one in layers if one.state == request.want]
     able = takers(nodes)
     homes = ({box.node for box in boxes} | {one.node for one in sets}) & able.keys()
     if not homes:
-        images = [replace(one, state=request.want[:1]) for one in layers if one.state[:1] == request.want[:1]]
-        return least_loaded(request, (), images, nodes, costs)
-    return choose(request, boxes, sets, [able[name] for name in sorted(homes)], costs)
+        return missed
+    found = choose(request, boxes, sets, [able[name] for name in sorted(homes)], costs)
+    return min(found, missed, key=lambda one: one.completion_s)
 
 
 def _at(

@@ -125,10 +125,17 @@ def distance(have: State, want: State, costs: Costs, node: str = LOCAL) -> float
     return sum(costs.stage_s(key, node) for key in want[len(have) :])
 
 
-def queue_wait_s(*, slots: int, running: int, queued: int, run_s: float) -> float:
-    """What a rollout that joins a node's queue can expect to wait, when rollouts take `run_s`."""
-    ahead = running + queued - slots + 1
-    return 0.0 if ahead <= 0 else ahead * run_s / slots
+def queue_wait_s(*, slots: int, ends_in_s: Sequence[float], queued: int, run_s: float) -> float:
+    """What a rollout that joins a node's queue can expect to wait.
+
+    `ends_in_s`: when those that are running are expected to end, in any order. Rollouts of a group start together and end
+    together, so what is known of them counts; but one that is overdue may take long yet, so no place in the queue is
+    expected sooner than rollouts of `run_s` end on average.
+    """
+    if len(ends_in_s) < slots:
+        return 0.0
+    rounds, place = divmod(queued, slots)
+    return max(sorted(ends_in_s)[place], (place + 1) * run_s / slots) + rounds * run_s
 
 
 def choose(

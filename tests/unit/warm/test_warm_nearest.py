@@ -124,10 +124,15 @@ def test_no_node_is_misuse_and_no_room_is_saturation():
         Request(want=())
 
 
-def test_a_queue_costs_nothing_until_the_slots_are_full():
-    assert queue_wait_s(slots=4, running=3, queued=0, run_s=10) == 0
-    assert queue_wait_s(slots=4, running=4, queued=0, run_s=10) == 2.5
-    assert queue_wait_s(slots=4, running=4, queued=3, run_s=10) == 10
+def test_a_queue_costs_nothing_until_the_slots_are_full_and_then_the_next_ends():
+    assert queue_wait_s(slots=4, ends_in_s=[9, 4, 5], queued=0, run_s=10) == 0
+    assert queue_wait_s(slots=4, ends_in_s=[19, 4, 15, 17], queued=0, run_s=10) == 4
+    assert queue_wait_s(slots=4, ends_in_s=[19, 4, 15, 17], queued=3, run_s=10) == 19
+    assert queue_wait_s(slots=4, ends_in_s=[19, 4, 15, 17], queued=4, run_s=10) == 14
+
+
+def test_what_is_overdue_is_not_expected_at_once():
+    assert queue_wait_s(slots=2, ends_in_s=[-3, -1], queued=0, run_s=10) == 5
 
 
 def test_round_robin_takes_the_nodes_in_turn_and_starts_there_as_well_as_it_can():
