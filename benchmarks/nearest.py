@@ -1,10 +1,10 @@
 """Nearest state against round robin for real: 20 states, 200 rollouts, small nodes on this machine; and what the simulator says.
 
-    python -m benchmarks.nearest [--nodes 8] [--rollouts 200] [--seed 1] [--json FILE]
+    python -m benchmarks.nearest [--nodes 8] [--rollouts 200] [--group 1] [--in-flight 4] [--seed 1] [--json FILE]
 
 A node is a native substrate of its own that runs two rollouts at once and keeps the layers (snapshots) it has built; nodes
-exchange nothing. A state is image -> repository (4 of them) -> task (20). Groups of four ask together, by Zipf's law, and the
-next group follows when one is done. Both policies see the same requests; costs are learned as they go. The simulator then
+exchange nothing. A state is image -> repository (4 of them) -> task (20). Rollouts ask by Zipf's law, one by one (`--group`), and
+four (`--in-flight`) are under way at any time. Both policies see the same requests; costs are learned as they go. The simulator then
 gets the medians of the stages that were built, and the same requests.
 """
 
@@ -25,7 +25,7 @@ from dutyfree.warm.simulate.engine import simulate
 from dutyfree.warm.simulate.scenario import Scenario, Stage
 from dutyfree.warm.simulate.workload import States, Workload, draw
 
-REPOSITORIES, TASKS, GROUP, SLOTS = 4, 20, 4, 2
+REPOSITORIES, TASKS, SLOTS = 4, 20, 2
 RUN_S = 0.2
 BOUND = 2.0
 RECIPES = {
@@ -117,26 +117,33 @@ def chain(task):
     return ("host", f"repo{task % REPOSITORIES}", f"task{task}")
 
 
-async def run(policy, tasks, nodes):
+async def work(fleet, requests, size):
+    for group, task in requests:
+        async with asyncio.TaskGroup() as together:
+            for i in range(size):
+                together.create_task(fleet.rollout(group * size + i, chain(task)))
+
+
+async def run(policy, tasks, args):
     async with AsyncExitStack() as stack:
         machines = [
             Machine(id=f"{i:02}", substrate=await stack.enter_async_context(dutyfree.connect("native")))
-            for i in range(nodes)
+            for i in range(args.nodes)
         ]
         fleet = Fleet(machines, policy)
-        for group, task in enumerate(tasks):
-            async with asyncio.TaskGroup() as together:
-                for i in range(GROUP):
-                    together.create_task(fleet.rollout(group * GROUP + i, chain(task)))
+        requests = enumerate(tasks)
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(args.in_flight):
+                workers.create_task(work(fleet, requests, args.group))
         fleet.makespan_s = seconds_since(fleet.begin_ns)
         return fleet
 
 
-def predict(tasks, nodes, stage_s, create_s, policy):
+def predict(tasks, args, stage_s, create_s, policy):
     """The same requests in the simulator, with the medians that were measured."""
     stages = (Stage(name="image", seconds=0.0, megabytes=0), Stage(name="repository", seconds=stage_s[0]))
     scenario = Scenario(
-        nodes=nodes, slots=SLOTS, tasks=TASKS, groups=len(tasks), group=GROUP, in_flight=1, run_s=RUN_S, run_spread=0,
+        nodes=args.nodes, slots=SLOTS, tasks=TASKS, groups=len(tasks), group=args.group, in_flight=args.in_flight, run_s=RUN_S, run_spread=0,
         noise=0, idle=0, create_s=create_s, reset_s=0, stages=(*stages, Stage(name="task", seconds=stage_s[1])),
     )  # fmt: skip
     count = 1 + REPOSITORIES + TASKS
@@ -165,18 +172,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--rollouts", type=int, default=200)
+    parser.add_argument("--group", type=int, default=1)
+    parser.add_argument("--in-flight", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    tasks = draw(Scenario(tasks=TASKS, groups=args.rollouts // GROUP, group=GROUP), args.seed).tasks
+    tasks = draw(Scenario(tasks=TASKS, groups=args.rollouts // args.group, group=args.group), args.seed).tasks
     policies = {"round-robin": RoundRobin(), "nearest": choose}
-    fleets = {name: asyncio.run(run(policy, tasks, args.nodes)) for name, policy in policies.items()}
+    fleets = {name: asyncio.run(run(policy, tasks, args)) for name, policy in policies.items()}
     stage_s = [median_stage(fleets.values(), prefix) for prefix in ("repo", "task")]
     create_s = min(statistics.quantiles(fleet.ready_s, n=20)[0] for fleet in fleets.values())
     print(f"stages: repository {stage_s[0]:.3f} s, task {stage_s[1]:.3f} s; create {create_s * 1e3:.1f} ms")
     rows = {}
     for name, fleet in fleets.items():
-        said = predict(tasks, args.nodes, stage_s, create_s, name)
+        said = predict(tasks, args, stage_s, create_s, name)
         rows[name] = {"real_s": sum(fleet.ready_s), "simulated_s": sum(said.ready_s), "hits": fleet.hits,
                       "simulated_hits": said.hits, "makespan_s": fleet.makespan_s, "simulated_makespan_s": said.makespan_s,
                       "wait_s": sum(fleet.waits_s), "simulated_wait_s": sum(said.waits_s)}  # fmt: skip
