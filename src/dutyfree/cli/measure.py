@@ -20,13 +20,15 @@ from dutyfree.meter.plan import Cohort
 from dutyfree.meter.record import Record
 from dutyfree.meter.subject import IMAGES, Subject
 from dutyfree.meter.workload import Workload
-from dutyfree.meter.workloads import loop, material, tier0, tier1, tier2, trace
+from dutyfree.meter.workloads import ability, loop, material, staged, tier0, tier1, tier2, trace
 from dutyfree.meter.workloads.gitserver import GitServer
 from dutyfree.substrates import registry
 
 HELP = "measure substrates, and write the records down"
 
 TIERS = ("T0", "T1", "T2")
+MORE_TIERS = ("reset", "fork", *(f"T2@{stage}" for stage in staged.STAGES))
+"""Measured when they are asked for."""
 
 _STEP_COST_S = {"T0": 0.003, "T1": 0.012, "T2": 0.09}
 """Rough time of one action, for the first guess of how long it will take."""
@@ -40,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "repeat it (default: all that this machine has)",
     )  # fmt: skip
     add("-o", "--output", type=Path, required=True, metavar="DIR", help="where records go; a run there is resumed")
-    add("--tier", default=",".join(TIERS), metavar="T,…", help="which workloads (default: %(default)s)")
+    add("--tier", default=",".join(TIERS), metavar="T,…", help=f"which workloads (default: %(default)s); "
+        f"also {', '.join(MORE_TIERS)}")  # fmt: skip
     add("--steps", default="0,10,50,150", metavar="N,…", help="actions per trajectory, 0 = cold start (%(default)s)")
     add("--trials", type=_positive, metavar="N", help="of each configuration (default: 100, less with --quick)")
     add("--quick", action="store_true", help="few trials: about two minutes on a bare machine")
@@ -157,16 +160,22 @@ def _workloads(args: argparse.Namespace, console: Console) -> list[Workload]:
         with console.status("preparing the repository (fetched once, then cached)"):
             return [loop.workload(material.attrs_project())]
     tiers = [tier.strip() for tier in args.tier.split(",") if tier.strip()]
-    if not tiers or (unknown := [tier for tier in tiers if tier not in TIERS]):
+    if not tiers or (unknown := [tier for tier in tiers if tier not in TIERS + MORE_TIERS]):
         raise Misuse(
-            f"must be some of {', '.join(TIERS)}, not {', '.join(unknown) if tiers else 'nothing'}", field="--tier"
+            f"must be some of {', '.join(TIERS + MORE_TIERS)}, not {', '.join(unknown) if tiers else 'nothing'}",
+            field="--tier",
         )
-    if tiers == ["T0"]:
-        return [tier0.workload()]
+    plain = [tier0.workload(), ability.reset(), ability.fork()]
+    if set(tiers) <= {workload.tier for workload in plain}:
+        return [workload for workload in plain if workload.tier in tiers]
     with console.status("preparing the repository and its test dependencies (fetched once, then cached)"):
         project = _project(args)
-        every = (tier0.workload(), tier1.workload(project), tier2.workload(project))
+        every = (*plain, tier1.workload(project), tier2.workload(project), *_staged(project, tiers))
         return [workload for workload in every if workload.tier in tiers]
+
+
+def _staged(project: material.Project, tiers: Sequence[str]) -> list[Workload]:
+    return [staged.workload(project, stage) for stage in staged.STAGES if f"T2@{stage}" in tiers]
 
 
 def _project(args: argparse.Namespace) -> material.Project:

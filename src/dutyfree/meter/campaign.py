@@ -28,6 +28,10 @@ QUICK: Mapping[str, Mapping[int, int]] = {
     "T1": {0: 6, 10: 5, 50: 4, 150: 4},
     "T2": {0: 4, 10: 3, 50: 2, 150: 2},
     "RL": {},
+    "reset": {0: 20},
+    "fork": {0: 10},
+    "T2@repository": {0: 6},
+    "T2@dependencies": {0: 6},
 }
 """Trials by tier and steps in `--quick`: about two minutes for what a bare machine has."""
 

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
+from dutyfree.meter.exercise import exercise
 from dutyfree.meter.plan import Cell, Cohort
 from dutyfree.meter.record import Profile, Record
 from dutyfree.meter.source import Source
 from dutyfree.meter.store import RecordWriter
 from dutyfree.meter.subject import Subject
 from dutyfree.meter.training import train
-from dutyfree.meter.trial import Setting, run_trial
+from dutyfree.meter.trial import Body, Setting, run_trial
 from dutyfree.meter.workload import Workload
 
 Progress = Callable[[Cohort, list[Record]], None]
@@ -75,8 +76,14 @@ async def _source(bench: Bench, cell: Cell, sources: dict[tuple[str, str], Sourc
     return sources[key]
 
 
+def _body(workload: Workload) -> Body | None:
+    if workload.exercise is not None:
+        return exercise
+    return train if workload.training is not None else None
+
+
 async def _run_cohort(source: Source, cohort: Cohort, setting: Setting, order: int) -> list[Record]:
-    body = train if source.workload.training is not None else None
+    body = _body(source.workload)
     if len(cohort) == 1:
         return [await run_trial(source, cohort[0], setting, order, body)]
     async with asyncio.TaskGroup() as group:

@@ -57,6 +57,7 @@ class Offer:
             "offered": self.offered,
             "reason": self.reason,
             "image": spec.image if spec else None,
+            "stages": len(spec.stages) if spec else 0,
             "network": spec.network if spec else None,
             "storage": spec.storage if spec else None,
             "limits": spec.limits.given() if spec else {},
@@ -75,6 +76,8 @@ async def examine(
 ) -> Offer:
     """Find out, in one throw-away sandbox, whether and how the subject can run the workload."""
     capabilities = subject.substrate.capabilities
+    if absent := [name for name in workload.needs if not getattr(capabilities, name)]:
+        return Offer(offered=False, reason="; ".join(_absence(capabilities, name) for name in absent))
     network = _network(capabilities, clones=workload.clone is not None)
     if network is None:
         return Offer(offered=False, reason="set-up clones, and there is neither a network nor a relayed port")
@@ -83,6 +86,7 @@ async def examine(
         spec = Spec(
             image=image,
             env=dict(workload.env),
+            stages=workload.stages,
             network=network,
             limits=_enforced(capabilities, limits or Limits()),
             storage=storage if storage in capabilities.storages else min(capabilities.storages, default=storage),
@@ -102,6 +106,11 @@ async def examine(
         how = f"image {image}, network {network}, storage {spec.storage}"
         return Offer(offered=True, reason=how, spec=spec, software=software, image_bytes=size)
     return Offer(offered=False, reason="; ".join(refusals))
+
+
+def _absence(capabilities: Capabilities, ability: str) -> str:
+    note = capabilities.notes.get(ability)
+    return f"{ability} is not offered{': ' + note if note else ''}"
 
 
 def _network(capabilities: Capabilities, *, clones: bool) -> Network | None:

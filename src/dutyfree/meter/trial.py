@@ -120,7 +120,7 @@ async def rollout(source: Source, actions: tuple[Action, ...], setting: Setting,
         if keep:
             source.keep(taken.box)
         else:
-            await finish(_destroy(taken.box, setting, tape))
+            await finish(destroy(taken.box, setting, tape))
             tape.destroy_ns = tape.teardown_ns
     tape.end_ns = setting.clock()
 
@@ -132,10 +132,12 @@ async def _cold_start(source: Source, setting: Setting, tape: Tape) -> None:
     try:
         _note_start(taken, tape, setting)
         await _act(taken.box, (FIRST,), None, setting.clock, tape, judged=not source.subject.hollow)
-        await _prepare(source, taken, setting, tape)
+        directory = await _prepare(source, taken, setting, tape)
         tape.end_ns = setting.clock()
+        if source.workload.verify is not None:
+            await check(source, taken.box, source.workload.verify, directory)
     finally:
-        await finish(_destroy(taken.box, setting, tape))
+        await finish(destroy(taken.box, setting, tape))
 
 
 def _note_start(taken: Taken, tape: Tape, setting: Setting) -> None:
@@ -197,7 +199,16 @@ async def _reset(source: Source, box: Sandbox, directory: str | None) -> bool:
     return False
 
 
-async def _destroy(box: Sandbox, setting: Setting, tape: Tape) -> None:
+async def check(source: Source, box: Sandbox, action: Action, directory: str | None = None) -> None:
+    """Run something that must hold, outside of the time."""
+    out = await box.run(action.command, cwd=directory, stdin=action.stdin)
+    fault = action.check.fault(out)
+    if fault is not None and not source.subject.hollow:
+        raise CheckFailed(f"{action.command!r}: {fault}")
+
+
+async def destroy(box: Sandbox, setting: Setting, tape: Tape) -> None:
+    """Give the sandbox up, within a limit."""
     begin = setting.clock()
     try:
         async with asyncio.timeout(DESTROY_LIMIT_S):

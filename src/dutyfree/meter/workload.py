@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from dutyfree.core.contract import Sandbox
+from dutyfree.core.spec import Stage
 from dutyfree.meter.action import Action
 
 GIT_PORT = 9418
@@ -50,6 +52,18 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Exercise:
+    """One ability of a sandbox, tried on one that has been used."""
+
+    ability: Literal["reset", "fork"]
+    dirty: Action
+    """Changes the sandbox before the time begins."""
+    after: Action
+    """Must hold afterwards, outside of the time: in the sandbox that was reset, in every fork."""
+    forks: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
     """One tier: how to prepare a sandbox, which actions follow, how to leave it clean."""
 
@@ -73,6 +87,16 @@ class Workload:
     """Its commands were written by somebody else, and may do anything."""
     steps: tuple[int, ...] | None = None
     """The only lengths that make sense; None: any."""
+    needs: tuple[str, ...] = ()
+    """Capabilities without which the tier is not offered."""
+    stages: tuple[Stage, ...] = ()
+    """Of the sandbox's spec: what set-up need not do."""
+    base: str | None = None
+    """The work directory, where the stages fix it; None: where the sandbox starts actions."""
+    verify: Action | None = None
+    """Run after a cold start, outside of its time: must hold if the state is the one that was asked for."""
+    exercise: Exercise | None = None
+    """The trial measures this ability, and not a trajectory."""
 
 
 async def find_directory(box: Sandbox, *, judged: bool = True) -> str:
@@ -97,7 +121,7 @@ async def set_up(
     """
     if workload.directory is None:
         return None
-    work = await find_directory(box, judged=judged)
+    work = workload.base or await find_directory(box, judged=judged)
     for local, name in workload.uploads:
         await box.upload(local, f"{work}/{name}")
     directory = f"{work}/{workload.directory}"

@@ -13,7 +13,7 @@ from dutyfree.meter.projection import STEPS
 from dutyfree.meter.stability import doubts
 from dutyfree.meter.store import Run, load
 from dutyfree.meter.summary import REFERENCE, Result, instrument, results, to_json
-from dutyfree.report import figures, page, scale, study, tables
+from dutyfree.report import figures, page, scale, state, study, tables
 from dutyfree.report.text import Table, percent, percents, seconds, steps
 
 
@@ -52,6 +52,7 @@ def _write(target: Path, run: Run, found: list[Result]) -> Report:
         *scale.tables(found),
         tables.hidden_costs(found, run.manifest),
         tables.training(found),
+        state.table(found, run.manifest),
     ]
     protocol = _protocol(run.manifest)
     drawn = figures.draw(found, target / "figures")
@@ -78,7 +79,7 @@ def _headline(found: Sequence[Result]) -> Table:
     rows = [
         [
             r.key.tier,
-            steps(r.key.steps),
+            state.what(r) if state.about(r) else steps(r.key.steps),
             r.title,
             f"{r.n - r.failed}/{r.n}",
             seconds(r.summary.p50),
@@ -86,7 +87,7 @@ def _headline(found: Sequence[Result]) -> Table:
             seconds(r.amortised_action_s),
             "reference" if r.key.substrate == REFERENCE else percent(r.tax),
         ]
-        for r in tables.real(found)
+        for r in (*tables.real(found), *filter(state.about, found))
         if r.summary
     ]
     return Table(

@@ -8,14 +8,19 @@ from typing import Any
 from dutyfree.meter.record import COMPONENTS
 from dutyfree.meter.summary import REFERENCE, Result, instrument
 from dutyfree.meter.workloads import loop
+from dutyfree.report import state
 from dutyfree.report.text import NONE, Table, interval, percent, percents, seconds, steps
 
 INSTRUMENT = "noop"
 
 
 def real(found: Sequence[Result], *, parallel: int = 1) -> list[Result]:
-    """The results that figures and comparisons are about: no instrument, something succeeded."""
-    return [r for r in found if r.key.substrate != INSTRUMENT and r.summary and r.key.parallel == parallel]
+    """The results that figures and comparisons are about: no instrument, something succeeded, a workload of the study."""
+    return [
+        r
+        for r in found
+        if r.key.substrate != INSTRUMENT and r.summary and r.key.parallel == parallel and not state.about(r)
+    ]
 
 
 def substrates(manifest: Mapping[str, Any]) -> Table:

@@ -71,14 +71,18 @@ class SyntheticSandbox(Sandbox):
         self.capabilities = owner.capabilities
         self.timeline = Timeline()
         self.home = Path(tempfile.mkdtemp(prefix="synthetic-"))
-        self.alive = True
+        self.there = True
+
+    @property
+    def alive(self):
+        return self.there
 
     async def run(self, command, *, cwd=None, stdin=b"", **_):
         self.owner.faults.commands += 1
         number, faults, delays = self.owner.faults.commands, self.owner.faults, self.owner.delays
         if number == faults.lose_at:
             await self.destroy()
-        if not self.alive:
+        if not self.there:
             raise SandboxLost("the sandbox is gone", driver="synthetic", sandbox=self.id)
         if number == faults.hang_at:
             faults.hanging.set()
@@ -124,8 +128,8 @@ class SyntheticSandbox(Sandbox):
         return child
 
     async def destroy(self):
-        if self.alive:
-            self.alive = False
+        if self.there:
+            self.there = False
             shutil.rmtree(self.home)
             self.owner.clock.advance(self.owner.delays.destroy)
 
@@ -189,4 +193,4 @@ class SyntheticSubstrate(Substrate):
 
     @property
     def living(self) -> int:
-        return sum(box.alive for box in self.made)
+        return sum(box.there for box in self.made)
