@@ -27,7 +27,7 @@ from dutyfree.probe.verdict import Probe, Verdict, broke, held
 _MEMORY_BYTES = 64 << 20
 _DENTRY_BYTES = 192
 _DESTROY_S = 20.0
-_ORPHANS = 1000
+_ORPHANS = 300
 _LEAST_SHARE = 0.2
 """Of what 64 spinning processes next door get together, for one process: shared by processes it would be 1/64."""
 
