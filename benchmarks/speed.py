@@ -30,10 +30,11 @@ _WARM_UP = 5
 def main() -> int:
     options = _options()
     os.environ["PATH"] = PATH
-    # The locale decides how much a shell loads at its start: the references get the sandbox's.
+    # Both decide how much a shell loads at its start: the references get the sandbox's.
     for name in [name for name in os.environ if name == "LANG" or name.startswith("LC_")]:
         del os.environ[name]
     os.environ["LC_CTYPE"] = "C.UTF-8"
+    os.environ["SHELL"] = "/bin/bash"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: what was started is cleared away
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -168,6 +168,9 @@ struct agent_options {
 };
 /* All that does not depend on the stream. agent_serve does it if nobody has: a spawner calls it ahead of need. */
 void agent_prepare(void);
+/* What the first command will look up, so that it is in the kernel's caches: a sandbox's root is freshly mounted, and
+ * nothing is there yet. */
+void agent_look_ahead(void);
 /* Serves until the stream ends. Does not return. */
 _Noreturn void agent_serve(const struct agent_options *options);
 

@@ -66,9 +66,11 @@ static void empty_stdio(void) {
         fcntl(null, F_SETFD, 0);
 }
 
-/* While the host takes in our greeting: what the first command will look up, so that it is in the kernel's caches.
- * A sandbox's root is freshly mounted, so nothing is there yet. */
-static void look_ahead(void) {
+void agent_look_ahead(void) {
+    static bool done;
+    if (done)
+        return;
+    done = true;
     static const char *const paths[] = {"/bin/bash",
                                         "/bin/sh",
                                         "/usr/bin/env",
@@ -118,7 +120,7 @@ _Noreturn void agent_serve(const struct agent_options *options) {
     exit_open(own.oom_fd);
     stream_open(own.in_fd, own.out_fd, (own.oom_fd >= 0 ? 1 : 0) | (own.init ? 2 : 0));
     stream_flush();
-    if (is_init)
-        look_ahead();
+    if (is_init) /* while the host takes in our greeting */
+        agent_look_ahead();
     loop_run();
 }

@@ -106,8 +106,7 @@ static const char *enter(int root) {
 }
 
 const char *birth_root(const struct order *order, const int *fds) {
-    int next = 1 + (order->flags & ORDER_OOM ? 1 : 0);
-    int disk_fd = order->flags & ORDER_DISK ? fds[next++] : -1;
+    int next = 0, disk_fd = order->disk ? fds[next++] : -1;
     const char *step;
     struct stat image_root;
     if ((step = size_scratch(order)) || (step = mount_root(order, fds + next, disk_fd, &image_root)))
@@ -166,7 +165,7 @@ const char *birth_promise(void) {
     return filter_install();
 }
 
-const char *birth_drop_privileges(uint32_t pids) {
+const char *birth_drop_privileges(void) {
     uint64_t keep = kept_set();
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct sets[2] = {
@@ -174,9 +173,13 @@ const char *birth_drop_privileges(uint32_t pids) {
         {.effective = (uint32_t)(keep >> 32), .permitted = (uint32_t)(keep >> 32)}};
     if (syscall(__NR_capset, &header, sets) != 0)
         return "set capabilities";
+    return filter_seal();
+}
+
+const char *birth_limit(uint32_t pids) {
     /* The kernel counts these per user namespace, so this holds also where there is no cgroup. */
     struct rlimit processes = {pids, pids};
     if (pids && setrlimit(RLIMIT_NPROC, &processes) != 0)
         return "limit processes";
-    return filter_seal();
+    return NULL;
 }

@@ -178,11 +178,39 @@ static void touch_memory(void) {
 #endif
 }
 
+/* Everything that does not depend on an order. */
+static const char *prepare(bool host_network) {
+    const char *step = become_root_inside();
+    if (step)
+        return step;
+    if (unshare(CLONE_NEWCGROUP) != 0) /* after joining: our own cgroup becomes the root we see */
+        return "unshare cgroup namespace";
+    if (sethostname("sandbox", 7) != 0)
+        return "name the host";
+    if ((step = prepare_stage(host_network)) || (step = birth_promise()))
+        return step;
+    agent_prepare();
+    touch_memory();
+    return NULL;
+}
+
+static void await_order(int socket_fd, void *order, size_t size, int *fds) {
+    int count;
+    if (receive_with_fds(socket_fd, order, size, fds, &count, MAX_FDS) != (ssize_t)size)
+        _exit(0); /* the spawner changed its mind, or is gone */
+}
+
+static bool order_waits(int socket_fd) {
+    char byte;
+    return recv(socket_fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
+}
+
 _Noreturn static void blank_child(int socket_fd, bool host_network) {
     char go;
     const char *step;
     struct order order;
-    int fds[MAX_LAYERS + MAX_BINDS + 3], fd_count;
+    struct start start;
+    int fds[MAX_FDS];
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -190,28 +218,20 @@ _Noreturn static void blank_child(int socket_fd, bool host_network) {
     if ((socket_fd = keep_only(socket_fd)) < 0)
         _exit(72);
     if (read(socket_fd, &go, 1) != 1)
-        _exit(0); /* the spawner changed its mind, or is gone */
-    if ((step = become_root_inside()))
-        fail(socket_fd, step);
-    if (unshare(CLONE_NEWCGROUP) != 0) /* after joining: our own cgroup becomes the root we see */
-        fail(socket_fd, "unshare cgroup namespace");
-    if (sethostname("sandbox", 7) != 0)
-        fail(socket_fd, "name the host");
-    if ((step = prepare_stage(host_network)) || (step = birth_promise()))
-        fail(socket_fd, step);
-    agent_prepare();
-    touch_memory();
-    ssize_t size = receive_with_fds(socket_fd, &order, sizeof order, fds, &fd_count, (int)(sizeof fds / sizeof *fds));
-    if (size != sizeof order)
         _exit(0);
-    if ((step = birth_root(&order, fds)) || (step = birth_drop_privileges(order.pids)))
+    if ((step = prepare(host_network)))
+        fail(socket_fd, step);
+    await_order(socket_fd, &order, sizeof order, fds);
+    if ((step = birth_root(&order, fds)) || (step = birth_drop_privileges()))
+        fail(socket_fd, step);
+    if (!order_waits(socket_fd))
+        agent_look_ahead();
+    await_order(socket_fd, &start, sizeof start, fds);
+    if ((step = birth_limit(start.pids)))
         fail(socket_fd, step);
     close(socket_fd);
-    agent_serve(&(struct agent_options){.in_fd = fds[0],
-                                        .out_fd = fds[0],
-                                        .oom_fd = order.flags & ORDER_OOM ? fds[1] : -1,
-                                        .score_fd = -1,
-                                        .init = true});
+    agent_serve(&(struct agent_options){
+        .in_fd = fds[0], .out_fd = fds[0], .oom_fd = start.oom ? fds[1] : -1, .score_fd = -1, .init = true});
 }
 
 /* ---- in the spawner ---- */

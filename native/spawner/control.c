@@ -45,7 +45,7 @@ bool send_with_fds(int socket_fd, const void *data, size_t size, const int *fds,
     struct iovec part = {.iov_base = (void *)data, .iov_len = size};
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * (MAX_LAYERS + MAX_BINDS + 3))];
+        char bytes[CMSG_SPACE(sizeof(int) * MAX_FDS)];
     } space;
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     if (fd_count > 0) {
@@ -64,7 +64,7 @@ ssize_t receive_with_fds(int socket_fd, void *data, size_t size, int *fds, int *
     struct iovec part = {.iov_base = data, .iov_len = size};
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * (MAX_LAYERS + MAX_BINDS + 3))];
+        char bytes[CMSG_SPACE(sizeof(int) * MAX_FDS)];
     } space;
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof space.bytes};

@@ -28,7 +28,6 @@
 /* Making a blank costs the kernel a millisecond, which the new sandbox's first command would feel: so not right after
  * an order. A burst that empties the stock pays that millisecond each. */
 enum { REFILL_PAUSE_MS = 10 };
-enum { MAX_FDS = MAX_LAYERS + MAX_BINDS + 3 };
 
 static struct sandbox sandboxes[MAX_SANDBOXES];
 static uint32_t highest;      /* entries in use lie below */
@@ -75,21 +74,16 @@ struct sandbox *find_sandbox(uint32_t tag) {
     return NULL;
 }
 
-static uint32_t stock(void) {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < highest; i++)
-        count += sandboxes[i].life == BLANK;
-    return count;
-}
-
 /* ---- deaths ---- */
 
 static void report_death(struct sandbox *sandbox, int status) {
     struct failure failure;
     bool told =
         sandbox->socket_fd >= 0 && recv(sandbox->socket_fd, &failure, sizeof failure, MSG_DONTWAIT) == sizeof failure;
-    if (sandbox->life == BLANK)
+    if (sandbox->life == BLANK) {
         refill_failed = true;
+        expect(NULL);
+    }
     if (sandbox->tag == 0)
         return;
     if (told) {
@@ -146,72 +140,30 @@ static int end_lifetimes(void) { /* milliseconds to the next one; -1: none */
 
 /* ---- orders ---- */
 
-static struct sandbox *take_blank(bool host_network, const char **step) {
+static struct sandbox *find_blank(bool host_network, uint32_t root) {
     for (uint32_t i = 0; i < highest; i++)
-        if (sandboxes[i].life == BLANK && sandboxes[i].host_network == host_network)
+        if (sandboxes[i].life == BLANK && sandboxes[i].host_network == host_network && sandboxes[i].root == root)
             return &sandboxes[i];
+    return NULL;
+}
+
+static struct sandbox *take_blank(const struct create_request *request, const char **step) {
+    bool host_network = request->flags & CREATE_HOST_NETWORK;
+    uint32_t root = expected_number(request);
+    struct sandbox *blank = root ? find_blank(host_network, root) : NULL;
+    if (blank || (blank = find_blank(host_network, 0)))
+        return blank;
     close_sockets_of_born();
-    struct sandbox *blank = free_entry();
+    blank = free_entry();
     *step = blank ? blank_make(blank, host_network) : "take an entry";
     return *step ? NULL : blank;
 }
 
-/* Opens what the blank needs, in the order struct order promises. */
-static const char *gather(const struct create_request *request, const struct sandbox *blank, const int *given,
-                          struct order *order, int *fds, int *count) {
-    int userns_fd = blank->userns_fd;
-    const char *step = NULL;
-    fds[(*count)++] = given[0];
-    if (blank->oom_fd >= 0) {
-        order->flags |= ORDER_OOM;
-        fds[(*count)++] = blank->oom_fd;
-    }
-    if (request->flags & CREATE_DISK) {
-        int disk = disk_mount(given[1], userns_fd, &step);
-        if (disk < 0)
-            return step;
-        order->flags |= ORDER_DISK;
-        fds[(*count)++] = disk;
-    }
-    for (uint32_t i = 0; i < request->layer_count + request->bind_count; i++) {
-        uint32_t number =
-            i < request->layer_count ? request->layers[i] : request->binds[i - request->layer_count].layer;
-        int tree = ground_clone_layer(number, userns_fd);
-        if (tree < 0)
-            return "clone a layer";
-        fds[(*count)++] = tree;
-    }
-    for (uint32_t i = 0; i < request->bind_count; i++)
-        memcpy(order->targets[i], request->binds[i].target, TARGET_SIZE);
-    return NULL;
-}
-
-static const char *order_blank(const struct create_request *request, struct sandbox *blank, const int *given) {
-    struct limits limits = {request->memory_bytes, request->cpu_quota_us, request->pids};
-    struct order order = {.disk_bytes = request->disk_bytes,
-                          .files = request->files,
-                          .layer_count = request->layer_count,
-                          .bind_count = request->bind_count,
-                          .pids = request->pids};
-    int fds[MAX_FDS], count = 0;
-    if (!cgroup_limit(&blank->slot->cgroup, &limits))
-        return "set limits";
-    blank->oom_kills = cgroup_oom_kills(blank->oom_fd);
-    const char *step = gather(request, blank, given, &order, fds, &count);
-    if (!step && !send_with_fds(blank->socket_fd, &order, sizeof order, fds, count))
-        step = "order the blank";
-    int saved = errno;
-    for (int i = 1 + !!(order.flags & ORDER_OOM); i < count; i++)
-        close(fds[i]); /* the blank has its own copies */
-    blank_close_prepared(blank);
-    errno = saved;
-    return step;
-}
-
 static void create(const struct create_request *request, const int *given) {
     const char *step = NULL;
-    struct sandbox *blank = take_blank(request->flags & CREATE_HOST_NETWORK, &step);
-    if (blank && (step = order_blank(request, blank, given)))
+    struct sandbox *blank = take_blank(request, &step);
+    if (blank && ((!blank->root && (step = order_root(request, blank, given[1]))) ||
+                  (step = order_start(request, blank, given[0]))))
         blank_kill(blank);
     if (step) {
         send_event(EVENT_FAILED, request->head.tag, errno, 0, step);
@@ -221,6 +173,7 @@ static void create(const struct create_request *request, const int *given) {
     blank->tag = request->head.tag;
     blank->reason = GONE_DIED;
     scratch_expected = (struct scratch){.bytes = request->disk_bytes, .files = request->files};
+    expect(request);
     blank->ends_ns = request->lifetime_ns ? monotonic_ns() + request->lifetime_ns : 0;
 }
 
@@ -295,7 +248,7 @@ static bool serve_owner(void) { /* false: the owner is gone */
         struct create_request create;
         char bytes[8192];
     } packet;
-    int fds[MAX_FDS], fd_count;
+    int fds[MAX_FDS] = {-1, -1}, fd_count;
     ssize_t size = receive_request(&packet, sizeof packet, fds, &fd_count, MAX_FDS);
     if (size == 0 || (size < 0 && errno == ECONNRESET))
         return false;
@@ -306,11 +259,53 @@ static bool serve_owner(void) { /* false: the owner is gone */
     return true;
 }
 
-static void refill(void) {
-    close_sockets_of_born();
-    struct sandbox *blank = free_entry();
-    if (!blank || blank_make(blank, false))
-        refill_failed = true;
+/* ---- the stock ---- */
+
+enum chore { NOTHING, MAKE_BLANK, GIVE_ROOT, KILL_STALE };
+
+/* What there is to do for the orders to come, most urgent first, and for which blank. Some of the stock stays plain,
+ * for an order that nobody expected. */
+static enum chore next_chore(struct sandbox **blank) {
+    const struct create_request *likely = expected_request();
+    uint32_t root = likely ? expected_number(likely) : 0, blanks = 0, rooted = 0;
+    struct sandbox *plain = NULL, *stale = NULL;
+    for (uint32_t i = 0; i < highest; i++) {
+        struct sandbox *one = &sandboxes[i];
+        if (one->life != BLANK)
+            continue;
+        blanks++;
+        rooted += one->root != 0 && one->root == root;
+        if (one->root == 0)
+            plain = one;
+        else if (one->root != root)
+            stale = one;
+    }
+    uint32_t reserve = stock_target > 1 ? (stock_target + 3) / 4 : 0;
+    *blank = plain;
+    if (blanks < stock_target)
+        return MAKE_BLANK;
+    if (root && plain && !plain->host_network && rooted < stock_target - reserve)
+        return GIVE_ROOT;
+    *blank = stale;
+    return stale ? KILL_STALE : NOTHING;
+}
+
+static void do_chore(enum chore chore, struct sandbox *blank) {
+    if (chore == MAKE_BLANK) {
+        close_sockets_of_born();
+        blank = free_entry();
+        if (!blank || blank_make(blank, false))
+            refill_failed = true;
+    } else if (chore == GIVE_ROOT) {
+        if (order_root(expected_request(), blank, -1)) {
+            refill_failed = true;
+            blank_kill(blank);
+        } else {
+            blank->root = expected_number(expected_request());
+        }
+    } else {
+        blank_kill(blank);
+    }
 }
 
 /* ---- life and death of the spawner ---- */
@@ -320,8 +315,9 @@ static void loop(int signal_fd, int owner_fd) {
     bool pausing = true;
     for (;;) {
         int timeout = end_lifetimes();
-        bool short_of_blanks = !refill_failed && stock() < stock_target;
-        if (short_of_blanks)
+        struct sandbox *blank = NULL;
+        enum chore chore = refill_failed ? NOTHING : next_chore(&blank);
+        if (chore)
             timeout = pausing ? REFILL_PAUSE_MS : 0;
         watched[0].events = (short)(POLLIN | (events_wait() ? POLLOUT : 0));
         int ready = poll(watched, 3, timeout);
@@ -339,8 +335,8 @@ static void loop(int signal_fd, int owner_fd) {
             send_backlog();
         if (watched[0].revents & ~POLLOUT && !serve_owner())
             return;
-        if (ready == 0 && short_of_blanks)
-            refill();
+        if (ready == 0 && chore)
+            do_chore(chore, blank);
         pausing = ready > 0;
     }
 }

@@ -5,6 +5,7 @@
  *   ground.c   the small mount namespace that every sandbox starts from; layers
  *   slot.c     what outlives one sandbox: an id range and its cgroups
  *   cgroup.c   limits on v1, v2 or nothing
+ *   order.c    what a blank is told: its root, perhaps ahead of need, and its start
  *   blank.c    a cloned child with all its namespaces, waiting for an order; becomes a sandbox
  *   birth.c    the blank's last steps: its root, its privileges dropped, then the agent
  *   filter.c   the seccomp filter
@@ -23,10 +24,11 @@
 #include <sys/types.h>
 
 enum {
-    MAX_LAYERS = 60,      /* of one image */
-    MAX_BINDS = 8,        /* of one image */
-    MAX_KNOWN = 1024,     /* layers registered by the owner */
-    MAX_SANDBOXES = 4096, /* id ranges there are */
+    MAX_LAYERS = 60,                      /* of one image */
+    MAX_BINDS = 8,                        /* of one image */
+    MAX_KNOWN = 1024,                     /* layers registered by the owner */
+    MAX_SANDBOXES = 4096,                 /* id ranges there are */
+    MAX_FDS = MAX_LAYERS + MAX_BINDS + 2, /* in one packet: and a disk, or a stream and its counter */
     TARGET_SIZE = 64,
     RANGE_SIZE = 65536,
 };
@@ -55,7 +57,11 @@ struct layer_request {
     uint32_t deep; /* also what is mounted below the directory; then the path, NUL-terminated */
 };
 
-enum create_flag { CREATE_HOST_NETWORK = 1, CREATE_DISK = 2 };
+enum create_flag {
+    CREATE_HOST_NETWORK = 1,
+    CREATE_DISK = 2,
+    CREATE_SETTLED = 4, /* its layers never change: blanks may hold its root before it is asked for again */
+};
 
 struct create_request {
     struct request_head head;
@@ -168,9 +174,7 @@ struct slot {
 struct slot *slot_take(void);
 void slot_put(struct slot *slot);
 
-/* ---- blank.c ---- */
-
-enum { ORDER_DISK = 1, ORDER_OOM = 2 };
+/* ---- order.c ---- */
 
 /* In every sandbox's first process: the directory that takes what the sandbox writes. Close-on-exec, and out of reach
  * for code inside, which may not look at that process; the spawner reaches it through /proc. */
@@ -178,11 +182,30 @@ enum { UPPER_FD = 15 };
 /* In the child: makes it so. */
 bool keep_upper(const char *path);
 
-struct order { /* what a blank shall become; descriptors: stream, [oom], [disk], layers…, binds… */
+struct order { /* the root a blank shall have; descriptors: [disk], layers…, binds… */
     uint64_t disk_bytes, files;
-    uint32_t flags, layer_count, bind_count, pids;
+    uint32_t layer_count, bind_count;
+    bool disk;
     char targets[MAX_BINDS][TARGET_SIZE];
 };
+
+struct start { /* the rest; descriptors: stream, [oom] */
+    uint32_t pids;
+    bool oom;
+};
+
+struct sandbox;
+/* NULL or the failed step, with errno; the blank is then of no use. */
+const char *order_root(const struct create_request *request, struct sandbox *blank, int disk_image);
+const char *order_start(const struct create_request *request, struct sandbox *blank, int stream);
+
+/* Learn from an order what the next will be like; NULL: what was expected does not work. */
+void expect(const struct create_request *request);
+/* What is expected, or NULL; and the number of the root in `request` if it is the expected one, else 0. */
+const struct create_request *expected_request(void);
+uint32_t expected_number(const struct create_request *request);
+
+/* ---- blank.c ---- */
 
 enum life { EMPTY, BLANK, LIVE, DYING };
 
@@ -194,7 +217,8 @@ struct sandbox { /* a child, from its clone to its end */
     int oom_fd;    /* counts out-of-memory kills; while it is a blank; -1 where they are not counted */
     struct slot *slot;
     bool host_network;
-    uint32_t tag; /* the owner's name for it, once it is ordered */
+    uint32_t root; /* which expected root it was given while it waits; 0: none */
+    uint32_t tag;  /* the owner's name for it, once it is ordered */
     enum gone_reason reason;
     uint64_t ends_ns, oom_kills;
 };
@@ -226,7 +250,8 @@ struct failure {
 const char *birth_root(const struct order *order, const int *fds);
 /* What can be given up before the order is known, and what only after. */
 const char *birth_promise(void);
-const char *birth_drop_privileges(uint32_t pids);
+const char *birth_drop_privileges(void);
+const char *birth_limit(uint32_t pids);
 void filter_prepare(void);        /* builds the program; once, before the first clone */
 const char *filter_install(void); /* in the blank */
 const char *filter_seal(void);    /* at birth, last */

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import order
 import pytest
-from order import CREATE, DESTROYED, DIED, DISK, FAILED, GONE, LAYER, LAYERED, LIFETIME, READY, Owner
+from order import CREATE, DESTROYED, DIED, DISK, FAILED, GONE, LAYER, LAYERED, LIFETIME, READY, SETTLED, Owner
 
 NATIVE = Path(__file__).resolve().parent.parent
 BASE = 7
@@ -210,6 +212,59 @@ def test_blanks_serve_orders_and_are_made_again(owner: Owner):
         owner.boot(tag, [BASE]).close()
         assert owner.event()[:2] == (GONE, tag)
     assert len(owner.children()) <= 4
+
+
+STAGE = "upper"
+"""What is seen in the root of a blank that has not been given one of its own."""
+
+
+def waiting(owner: Owner) -> dict[int, set[str]]:
+    """Each child, and what its root holds beside what every root gets."""
+    roots = {}
+    for pid in owner.children():
+        with contextlib.suppress(FileNotFoundError):  # it has just died
+            roots[pid] = set(os.listdir(f"/proc/{pid}/root")) - {"proc", "dev", "sys"}
+    return roots
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + order.PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.002)
+
+
+def order_twice(owner: Owner, layer: int, first_tag: int, flags: int) -> None:
+    for tag in (first_tag, first_tag + 1):
+        owner.boot(tag, [layer], flags=flags).close()
+        assert owner.event()[:2] == (GONE, tag)
+
+
+def test_blanks_wait_with_the_root_of_the_last_two_orders(owner: Owner, tmp_path: Path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mark").touch()
+    owner.send(order.layer(8, bytes(tmp_path / "other")))
+    assert owner.event() == (LAYERED, 8, 0, 0, "")
+    owner.send(order.stock(4))
+    order_twice(owner, BASE, 1, SETTLED)
+    wait_until(lambda: sorted(map(len, waiting(owner).values()))[:3] == [0, 0, 0] and len(waiting(owner)) == 4)
+    ready = {pid for pid, root in waiting(owner).items() if not root}
+    assert len(ready) == 3
+    with owner.boot(3, [BASE], flags=SETTLED):
+        pass
+    assert owner.event()[:2] == (GONE, 3)
+    assert len(ready - set(owner.children())) == 1  # it was one of those that waited
+
+    # Another root takes a blank that has none; after two such orders those that wait are exchanged.
+    order_twice(owner, 8, 4, SETTLED)
+    wait_until(lambda: list(waiting(owner).values()).count({"mark"}) == 3 and len(waiting(owner)) == 4)
+
+
+def test_a_root_that_may_change_is_mounted_when_it_is_ordered(owner: Owner):
+    owner.send(order.stock(2))
+    order_twice(owner, BASE, 1, 0)
+    order_twice(owner, BASE, 3, 0)
+    wait_until(lambda: [STAGE in root for root in waiting(owner).values()] == [True, True])
 
 
 def test_its_end_is_the_end_of_every_sandbox(spawner: Path, tmp_path: Path):

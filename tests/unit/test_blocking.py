@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import os
 import signal
+import socket
 import threading
 
 import pytest
@@ -77,6 +78,95 @@ def test_a_keyboard_interrupt_cancels_the_action_and_is_raised(bridge):
         bridge.call(long())
     assert events == ["started", "undone"]
     assert bridge.call(answer("usable")) == "usable"
+
+
+@pytest.fixture
+def handler():
+    """Installs a handler for SIGUSR1, for the length of the test."""
+    before = signal.getsignal(signal.SIGUSR1)
+    yield lambda function: signal.signal(signal.SIGUSR1, function)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_signal_handler_that_raises_cancels_the_action(bridge, handler):
+    def give_up(*_):
+        raise TimeoutError("enough")
+
+    handler(give_up)
+    undone = threading.Event()
+
+    async def long():
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            undone.set()
+
+    with pytest.raises(TimeoutError, match="enough"):
+        bridge.call(long())
+    assert undone.is_set()
+    assert signal.getsignal(signal.SIGUSR1) is give_up
+
+
+def test_a_signal_handler_may_use_the_bridge_and_the_action_goes_on(bridge, handler):
+    told = asyncio.Event()
+
+    async def tell():
+        told.set()
+
+    handler(lambda *_: bridge.call(tell()))
+
+    async def long():
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        await told.wait()
+        return "done"
+
+    assert bridge.call(long()) == "done"
+
+
+def test_what_a_call_started_goes_on_between_calls(bridge):
+    done = threading.Event()
+    kept = []
+
+    async def later():
+        reader, writer = socket.socketpair()
+        with reader, writer:
+            reader.setblocking(False)
+            for _ in range(3):
+                await asyncio.sleep(0.001)
+                asyncio.get_running_loop().call_later(0.001, writer.send, b"x")
+                await asyncio.get_running_loop().sock_recv(reader, 1)
+        done.set()
+
+    async def begin():
+        kept.append(asyncio.get_running_loop().create_task(later()))
+
+    bridge.call(begin())
+    assert done.wait(60)
+
+
+def test_a_call_from_inside_another_loop_works(bridge):
+    async def main():
+        return bridge.call(answer("here too"))
+
+    assert asyncio.run(main()) == "here too"
+
+
+def test_a_long_call_of_one_thread_does_not_hold_up_another(bridge):
+    started, free = threading.Event(), asyncio.Event()
+
+    async def long():
+        started.set()
+        await free.wait()
+
+    async def end():
+        free.set()
+
+    thread = threading.Thread(target=lambda: bridge.call(long()))
+    thread.start()
+    started.wait()
+    bridge.call(end())
+    thread.join()
 
 
 def test_closing_ends_calls_of_other_threads():

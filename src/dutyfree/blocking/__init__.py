@@ -3,9 +3,9 @@
     with blocking.connect("native") as substrate, substrate.create(Spec(image="host")) as box:
         print(box.run("echo hello").text())
 
-Nothing is implemented twice: each method hands the asynchronous call to one loop, which runs in a thread that the
-connection owns, and waits for it. Safe from many threads. A KeyboardInterrupt in the caller cancels the action, waits
-until that is done, and goes on its way.
+Nothing is implemented twice: each method runs the asynchronous call on one loop that the connection owns, and waits for
+it. Safe from many threads. A KeyboardInterrupt in the caller (or what else a signal handler raises) cancels the action,
+waits until that is done, and goes on its way.
 """
 
 from __future__ import annotations

@@ -1,16 +1,19 @@
-"""`Bridge`: one event loop in a thread of its own, and how other threads wait for what runs there.
+"""`Bridge`: one event loop for callers that have none, and how they wait for what runs there.
 
-A bare lock carries the result: a `concurrent.futures.Future` costs a condition variable and two more wake-ups of the
-interpreter lock per call.
+The loop is run by one thread at a time, who has the turn: a caller for the length of its call, or, while nobody calls, the
+bridge's own thread, which keeps forwards, deadlines and streams going. A caller that finds the turn taken hands its work
+over and waits. See `turn` for why.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from dutyfree.blocking.turn import TurnSelector, Watch, held_signals
 from dutyfree.core.errors import Misuse
 
 T = TypeVar("T")
@@ -20,51 +23,126 @@ class Bridge:
     """Owns the loop and its thread; `close` ends both. The thread does not keep the program alive."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._lock = threading.Lock()
+        self._selector = TurnSelector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
+        self._selector.stop = self._loop.stop
+        self._watch = Watch(self._selector.fileno())
+        self._turn = threading.Lock()
+        """Held by whoever runs the loop."""
+        self._attended: Job[Any] | None = None
+        """What the caller who has the turn waits for."""
+        self._guard = threading.Lock()
+        """What is submitted before the loop is told to end is still seen by it."""
         self._closed = False
+        self._due_s: float | None = None
+        """When the loop's next timer runs out (monotonic clock)."""
         self._thread = threading.Thread(target=self._serve, name="dutyfree-loop", daemon=True)
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop; its result, or what it raises. Interrupted: it is cancelled, to its end."""
-        if threading.current_thread() is self._thread:
+        running = asyncio._get_running_loop()  # noqa: SLF001 - get_running_loop raises where there is none
+        if running is self._loop:
             work.close()
             raise Misuse("called from the loop's own thread")
-        job = Job(self._loop, work)
+        job = Job(self._loop, work, self._finished)
         try:
-            self._submit(job)
+            # A thread that runs a loop of its own (a notebook) cannot run another one meanwhile.
+            if running is None and self._take_turn():
+                job.start()
+                self._attend(job)
+            else:
+                self._submit(job.start, job)
             job.done.acquire()
         except BaseException:
             # A signal handler raised in this thread (KeyboardInterrupt): take the action back before going on.
-            self._submit(job, cancel=True)
+            self._submit(job.cancel, job)
             job.done.acquire()
             raise
         return job.result()
 
     def close(self) -> None:
-        """Stop the loop and wait for its thread. Calling it twice is fine."""
-        with self._lock:
+        """Cancel what runs, end the loop and wait for its thread. Calling it twice is fine."""
+        with self._guard:
             if not self._closed:
                 self._closed = True
-                self._loop.call_soon_threadsafe(self._loop.stop)
-                self._thread.join()
+                self._watch.kick()
+                self._loop.call_soon_threadsafe(self._cancel_all)
+        self._thread.join()
 
-    def _submit(self, job: Job[Any], *, cancel: bool = False) -> None:
-        """Under the lock: what is submitted before the loop is told to stop is still seen by it."""
-        with self._lock:
+    # -- turns
+
+    def _take_turn(self) -> bool:
+        if not self._turn.acquire(blocking=False):
+            return False
+        if self._closed:
+            self._turn.release()
+            return False
+        return True
+
+    def _attend(self, job: Job[Any]) -> None:
+        """With the turn: run the loop until the job is done, or somebody else has the turn after a signal."""
+        while True:
+            with held_signals(wake=self._interrupt):
+                try:
+                    self._watch.off()
+                    self._attended = job
+                    self._selector.ending = not job.done.locked()
+                    self._loop.run_forever()
+                finally:
+                    self._give_back()
+            if not job.done.locked() or not self._take_turn():
+                return
+
+    def _give_back(self) -> None:
+        patience_s, self._selector.patience_s = self._selector.patience_s, None
+        due_s = None if patience_s is None else time.monotonic() + patience_s
+        late = due_s is not None and (self._due_s is None or due_s < self._due_s)
+        self._due_s = due_s
+        self._attended = None
+        self._watch.on()
+        if late:
+            self._watch.kick()  # our thread sleeps too long
+        self._turn.release()
+
+    def _finished(self, job: Job[Any]) -> None:
+        """In the loop: whoever waits for the job has what it needs once the loop has done the rest it can do now."""
+        if self._attended is job:
+            self._selector.ending = True
+
+    def _interrupt(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _submit(self, step: Callable[[], None], job: Job[Any]) -> None:
+        with self._guard:
             if self._closed:
                 job.drop()
             else:
-                self._loop.call_soon_threadsafe(job.cancel if cancel else job.start)
+                self._loop.call_soon_threadsafe(step)
+
+    # -- the bridge's own thread
 
     def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
+        self._watch.on()
+        while not self._closed:
+            due_s = self._due_s
+            self._watch.wait(None if due_s is None else max(0.0, due_s - time.monotonic()))
+            self._turn.acquire()
+            self._watch.off()
+            self._selector.ending = True
             self._loop.run_forever()
-        finally:
+            self._give_back()
+        with self._guard, self._turn:  # whoever closes has said all it wants to say
+            self._selector.ending = True
+            self._loop.run_forever()
+            self._selector.ending = False
             self._loop.run_until_complete(self._wind_up())
+            self._watch.close()
             self._loop.close()
+
+    def _cancel_all(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
 
     async def _wind_up(self) -> None:
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
@@ -78,13 +156,18 @@ class Bridge:
 class Job(Generic[T]):
     """A coroutine on its way through the loop."""
 
-    __slots__ = ("_error", "_loop", "_task", "_value", "_work", "done")
+    __slots__ = ("_error", "_finished", "_loop", "_task", "_value", "_work", "done")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], finished: Callable[[Job[Any]], None]
+    ) -> None:
         self._loop = loop
         self._work = work
+        self._finished = finished
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
+        # A bare lock: a `concurrent.futures.Future` costs a condition variable and two more wake-ups of the
+        # interpreter lock per call.
         self.done = threading.Lock()
         self.done.acquire()
 
@@ -119,5 +202,6 @@ class Job(Generic[T]):
             self._value = await self._work
         except BaseException as error:  # noqa: BLE001 - nothing is handled here: it is raised in the other thread
             self._error = error
-        # From inside the task, not its done callback: that would be one more turn of the loop.
+        # From inside the task, not its done callback: that would be one more round of the loop.
         self.done.release()
+        self._finished(self)

@@ -12,7 +12,9 @@ FIRST_PAUSE_S = 0.002
 LONGEST_PAUSE_S = 0.1
 
 
-async def poll(ask: Callable[[], Awaitable[T | None]], *, deadline_s: float) -> T | None:
+async def poll(
+    ask: Callable[[], Awaitable[T | None]], *, deadline_s: float, longest_pause_s: float = LONGEST_PAUSE_S
+) -> T | None:
     """The first answer that is not None; None if there was none in time. Pauses double, so a quick answer is seen quickly."""
     clock = asyncio.get_running_loop()
     end = clock.time() + deadline_s
@@ -21,7 +23,7 @@ async def poll(ask: Callable[[], Awaitable[T | None]], *, deadline_s: float) -> 
         if clock.time() >= end:
             return None
         await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        pause_s = min(2 * pause_s, longest_pause_s)
     return answer
 
 

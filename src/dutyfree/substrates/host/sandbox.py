@@ -59,6 +59,7 @@ class HostSandbox(Sandbox):
             "HOME": str(directory / "home"),
             "LC_CTYPE": "C.UTF-8",
             "PATH": os.environ.get("PATH", os.defpath),
+            "SHELL": os.fsdecode(interpreter),
             "TMPDIR": str(directory / "tmp"),
             **spec.env,
         }

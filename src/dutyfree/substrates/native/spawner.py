@@ -40,7 +40,7 @@ _UNUSED_NS = 60_000_000_000
 _REUSE_AFTER = 64
 """Numbers of layers given up are left alone for so long: whoever still has one learns that it means nothing."""
 _CREATE_BODY = struct.Struct(f"=QQQQQIIII{MAX_LAYERS}I" + f"I{_TARGET_SIZE}s" * _MAX_BINDS)
-_FLAG_HOST_NETWORK, _FLAG_DISK = 1, 2
+_FLAG_HOST_NETWORK, _FLAG_DISK, _FLAG_SETTLED = 1, 2, 4
 
 ENDED_BY_ITSELF = "it ended by itself"
 GONE_REASONS = (ENDED_BY_ITSELF, "it was destroyed", "its lifetime was over", "its memory limit was reached")
@@ -59,6 +59,8 @@ class Order:
     lifetime_ns: int
     pids: int
     host_network: bool
+    settled: bool
+    """The layers never change: sandboxes may be made ready with them before they are ordered."""
     layers: Sequence[int]
     binds: Sequence[tuple[int, str]]
 
@@ -72,7 +74,7 @@ class Order:
         binds: list[int | bytes] = []
         for number, target in [*self.binds, *[(0, "")] * (_MAX_BINDS - len(self.binds))]:
             binds += [number, os.fsencode(target)]
-        flags = self.host_network * _FLAG_HOST_NETWORK | disk * _FLAG_DISK
+        flags = self.host_network * _FLAG_HOST_NETWORK | disk * _FLAG_DISK | self.settled * _FLAG_SETTLED
         return _CREATE_BODY.pack(
             self.memory_bytes, self.cpu_quota_us, self.disk_bytes, self.files, self.lifetime_ns,
             self.pids, flags, len(self.layers), len(self.binds), *layers, *binds,

@@ -177,6 +177,7 @@ class NativeSubstrate(Substrate):
             lifetime_ns=int(spec.lifetime_s * 1e9) if spec.lifetime_s else 0,
             pids=(given.pids or default.pids or 0) + _AGENT,
             host_network=spec.network == "host",
+            settled=all(path.is_relative_to(self._store.root) for path in image.layers),
             layers=[await self._spawner.layer(path) for path in image.layers],
             binds=[(await self._spawner.layer(path, deep=True), target) for path, target in image.binds],
         )

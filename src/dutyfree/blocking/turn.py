@@ -1,0 +1,110 @@
+"""How a loop is run by whoever needs it: a selector that knows when there is nothing left to do, and signals held back.
+
+A caller that finds nobody running the loop runs it itself, since waking a thread to do it, and being woken in turn, costs
+more than the rest of a call. Between calls the loop's own thread takes over as soon as anything happens in it.
+"""
+
+from __future__ import annotations
+
+# What `signal` wraps: its conversions to enumerations, for all signals, would take longer than everything else here.
+import _signal  # type: ignore[import-not-found]
+import os
+import select
+import selectors
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+Handler = Callable[[int, FrameType | None], object]
+
+
+class TurnSelector(selectors.EpollSelector):
+    """Ends the turn instead of waiting, when told to: the loop then has done all it can do now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ending = False
+        """The turn is over as soon as the loop would have to wait."""
+        self.patience_s: float | None = None
+        """How long it would have waited: until its next timer; None: it has none."""
+        self.stop: Callable[[], None]
+        """Makes the loop return, set by its owner."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """As the selector it is, but see `ending`."""
+        if not self.ending or (timeout is not None and timeout <= 0):
+            return super().select(timeout)
+        events = super().select(0)
+        if not events:
+            self.patience_s = timeout
+            self.stop()
+        return events
+
+
+class Watch:
+    """Waits for something to happen in a loop that nobody runs."""
+
+    def __init__(self, loop_fd: int) -> None:
+        self._loop_fd = loop_fd
+        self._kick_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll = select.epoll()
+        self._poll.register(loop_fd, 0)
+        self._poll.register(self._kick_fd, select.EPOLLIN)
+
+    def on(self) -> None:
+        """`wait` returns, once, when the loop has something to do."""
+        self._poll.modify(self._loop_fd, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def off(self) -> None:
+        """Somebody runs the loop: `wait` is not concerned."""
+        self._poll.modify(self._loop_fd, 0)
+
+    def kick(self) -> None:
+        """Make `wait` return."""
+        os.eventfd_write(self._kick_fd, 1)
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Until something happens, `kick`, or the time is over."""
+        if any(fd == self._kick_fd for fd, _ in self._poll.poll(timeout_s)):
+            os.eventfd_read(self._kick_fd)
+
+    def close(self) -> None:
+        """Give up the descriptors. Not the loop's."""
+        self._poll.close()
+        os.close(self._kick_fd)
+
+
+@contextmanager
+def held_signals(wake: Callable[[], None]) -> Iterator[None]:
+    """Keep signal handlers from running in the middle of the loop's work, where they could raise; they run at the end.
+
+    `wake` is called when one came: the block should end. Python runs handlers in the main thread only, so in any other
+    this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers: dict[int, Handler] = {}
+    came: list[tuple[int, FrameType | None]] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append((number, frame))
+        wake()
+
+    try:
+        for number in _SIGNALS:
+            handler = _signal.getsignal(number)
+            if callable(handler):  # and not the number that stands for "default" or "ignore"
+                handlers[number] = handler
+                _signal.signal(number, note)
+        yield
+    finally:
+        for number, handler in handlers.items():
+            _signal.signal(number, handler)
+        for caught, frame in came:
+            handlers[caught](caught, frame)
+
+
+_SIGNALS = tuple(int(number) for number in signal.valid_signals())

@@ -1,0 +1,58 @@
+"""The conformance suite over ssh, to this very machine."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from dutyfree.core.contract import Sandbox, Substrate
+from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.core.pending import Pending
+from dutyfree.substrates.registry import connect
+from dutyfree.testing import ContractSuite
+from dutyfree.testing.sshd import private_sshd
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with private_sshd(tmp_path_factory.mktemp("sshd")) as options:
+        yield options
+
+
+class TestSsh(ContractSuite):
+    substrate_name = "ssh"
+    reached: ClassVar[dict[str, str]] = {}
+
+    @pytest.fixture(autouse=True)
+    def _there(self, machine: dict[str, str]) -> None:
+        self.reached.update(machine)
+
+    def connect(self) -> Pending[Substrate]:
+        return connect("ssh", **self.reached)
+
+    def scratch(self, box: Sandbox) -> str:
+        return f"/dev/shm/{box.id}/contract"
+
+
+def refused(name: str, **options: str) -> None:
+    async def main() -> None:
+        await connect(name, **options)
+
+    asyncio.run(main())
+
+
+def test_a_machine_that_does_not_answer_is_unavailable():
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1 cannot be reached"):
+        refused("ssh", host="127.0.0.1", port="1")
+
+
+@pytest.mark.parametrize("host", ["", "-oProxyCommand=false"])
+def test_a_host_that_is_none_is_misuse(host: str):
+    with pytest.raises(Misuse, match="host"):
+        refused("ssh", host=host)
+
+
+def test_an_unknown_option_is_misuse():
+    with pytest.raises(Misuse, match="password"):
+        refused("ssh", host="127.0.0.1", password="secret")
