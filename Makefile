@@ -66,7 +66,7 @@ $(VENV)/.stamp: pyproject.toml constraints.txt
 	[ -x $(BIN)/pip ] || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'pip>=25.1'
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --group dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[report]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[oci,report]'
 	@touch $@
 
 # The inner make knows the headers and flags; programs are copied only when they changed.

@@ -1,4 +1,4 @@
-"""`dutyfree image`: build, import, export, list and remove images of the native substrate."""
+"""`dutyfree image`: make, bring in, write out, list, check and remove images of the native substrate."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from dutyfree.cli import image_intake
+from dutyfree.cli.words import human, printable, size
 from dutyfree.core.errors import Misuse
-from dutyfree.substrates.image.catalogue import Row, catalogue, release, remove
-from dutyfree.substrates.image.resolve import check_name
+from dutyfree.substrates.image.catalogue import Row, catalogue, remove
 from dutyfree.substrates.image.store import Store
 
-HELP = "build, import, export, list and remove images of the native substrate"
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+HELP = "build, import, pull, export, list, verify and remove images of the native substrate"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,13 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tool", choices=["mmdebstrap", "debootstrap", "host"], help="how; by default the best this machine has"
     )
 
-    bring = verbs.add_parser("import", help="keep a rootfs under a name")
-    bring.add_argument(
-        "path", type=Path, help="a rootfs directory, or a tar of one (.gz, .xz, .bz2; .zst on Python 3.14)"
-    )
-    bring.add_argument("--name", required=True, help="what to call it")
-    bring.add_argument("--max-size", type=_size, metavar="SIZE", help="refuse more than this unpacked, as in 20G")
-    bring.add_argument("--force", action="store_true", help="take the name from the image that has it")
+    image_intake.add_arguments(verbs)
 
     give = verbs.add_parser("export", help="write an image as others load it")
     give.add_argument("name", help="bench, host, a name of yours, or the path of a rootfs")
@@ -48,6 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show = verbs.add_parser("list", help="what there is")
     show.add_argument("--json", action="store_true", help="for programs")
 
+    check = verbs.add_parser("verify", help="read every byte, and compare with what was imported")
+    check.add_argument("name", nargs="?", help="one image; all that is stored by default")
+    check.add_argument("--json", action="store_true", help="for programs")
+
+    clean = verbs.add_parser("gc", help="delete what nothing needs; images nobody named too, if asked")
+    clean.add_argument("--keep-bytes", type=size, metavar="SIZE", help="until no more than this is left, as in 20G")
+    clean.add_argument("--older-than", type=_duration, metavar="AGE", help="not used for this long, as in 7d or 12h")
+
     drop = verbs.add_parser("remove", help="remove an image; running sandboxes keep theirs")
     drop.add_argument("name", help="a name, the beginning of a key, or the path that was imported")
 
@@ -55,10 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what was asked; the exit code."""
     store = Store.default()
+    verbs = {
+        "build": _build, "import": image_intake.bring, "pull": image_intake.pull, "export": _export, "list": _list,
+        "verify": _verify, "gc": _gc, "remove": _remove,
+    }  # fmt: skip
     try:
-        return {"build": _build, "import": _import, "export": _export, "list": _list, "remove": _remove}[args.verb](
-            store, args
-        )
+        return verbs[args.verb](store, args)
     finally:
         store.close()
 
@@ -73,30 +76,6 @@ def _build(store: Store, args: argparse.Namespace) -> int:
     how = "was there already" if built.cached else f"built in {time.monotonic() - start:.1f} s"
     size = "" if built.manifest is None else f", {human(built.manifest.size_bytes)}, key {built.manifest.key[:12]}"
     print(f"bench: {how} ({built.tool}{size})")
-    return 0
-
-
-def _import(store: Store, args: argparse.Namespace) -> int:
-    from dutyfree.substrates.image.archive import MAX_BYTES  # noqa: PLC0415 (as in _build)
-    from dutyfree.substrates.image.intake import import_archive, import_directory  # noqa: PLC0415
-
-    check_name(args.name)
-    before = store.named(args.name)
-    if before is not None and not args.force:
-        raise Misuse(f"{args.name!r} is taken: `dutyfree image remove {args.name}` first, or --force", field="name")
-    path = args.path.absolute()
-    if not path.exists():
-        raise Misuse(f"there is nothing at {path}", field="path")
-    if path.is_dir() and path.samefile("/"):
-        raise Misuse("'/' is this machine itself, secrets and all; use the image 'host'", field="path")
-    bring = import_directory if path.is_dir() else import_archive
-    manifest = bring(store, path, max_bytes=args.max_size or MAX_BYTES)
-    store.give_name(args.name, manifest.key)
-    if before is not None and before in (row.key for row in catalogue(store) if not row.name):
-        release(store, before)
-    for note in manifest.notes:
-        print(f"note: {note}", file=sys.stderr)
-    print(f"{args.name}: {human(manifest.size_bytes)}, key {manifest.key[:12]}")
     return 0
 
 
@@ -127,6 +106,41 @@ def _list(store: Store, args: argparse.Namespace) -> int:
     return 0
 
 
+def _verify(store: Store, args: argparse.Namespace) -> int:
+    from dutyfree.substrates.image.resolve import resolve  # noqa: PLC0415 (as in _build)
+    from dutyfree.substrates.image.verify import verify  # noqa: PLC0415
+
+    manifest = None
+    if args.name is not None:
+        manifest = store.manifest(resolve(args.name, store).key)
+        if manifest is None:
+            raise Misuse(f"{args.name!r} is used where it is: there is nothing to compare it with", field="name")
+    words = {True: "intact", False: "DAMAGED", None: "made without a digest"}
+    verdicts = []
+    for verdict in verify(store, manifest):
+        verdicts.append(verdict)
+        if not args.json:
+            used = ", ".join(key[:12] for key in verdict.images) or "no image"
+            print(f"{verdict.layer.key[:12]}  {human(verdict.layer.size_bytes)}  {words[verdict.intact]}  ({used})")
+    damaged = sum(verdict.intact is False for verdict in verdicts)
+    if args.json:
+        print(json.dumps({"layers": [asdict(verdict) for verdict in verdicts], "damaged": damaged}, indent=2))
+    elif damaged:
+        print(f"{damaged} damaged: remove the images named, and import them again", file=sys.stderr)
+    return 1 if damaged else 0
+
+
+def _gc(store: Store, args: argparse.Namespace) -> int:
+    from dutyfree.substrates.image.collect import collect  # noqa: PLC0415 (as in _build)
+
+    keep = store.limit_bytes if args.keep_bytes is None else args.keep_bytes
+    done = collect(store, keep_bytes=keep, older_than_s=args.older_than)
+    for manifest in done.removed:
+        print(f"removed {manifest.key[:12]}  {manifest.kind}  {printable(manifest.source)}")
+    print(f"{human(done.before_bytes)} before, {human(done.after_bytes)} now")
+    return 0
+
+
 def _remove(store: Store, args: argparse.Namespace) -> int:
     gone = remove(store, args.name)
     print(f"{args.name}: removed" + ("" if gone else "; still in use, so its files go when the last sandbox ends"))
@@ -142,23 +156,9 @@ def _progress(line: str) -> None:
     print(f"  {printable(line)}", file=sys.stderr, flush=True)
 
 
-def printable(text: str) -> str:
-    """Text from elsewhere, without what a terminal would obey."""
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def human(size_bytes: float) -> str:
-    """A size for people."""
-    unit = 0
-    while size_bytes >= 1024 and unit < len(_UNITS) - 1:
-        size_bytes /= 1024
-        unit += 1
-    return f"{size_bytes:.0f} {_UNITS[unit]}" if unit == 0 else f"{size_bytes:.1f} {_UNITS[unit]}"
-
-
-def _size(text: str) -> int:
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    scale = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
-    if unit not in scale or not number.isdecimal() or int(number) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: a number, and K, M, G or T")
-    return int(number) << scale[unit]
+def _duration(text: str) -> float:
+    number, unit = (text[:-1], text[-1].lower()) if text[-1:].isalpha() else (text, "s")
+    scale = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+    if unit not in scale or not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no age: a number, and s, m, h or d")
+    return float(number) * scale[unit]

@@ -24,7 +24,7 @@ from dutyfree.cli.errors import guard
 COMMANDS = {
     "doctor": "what this machine can run, and the exact command that enables the rest",
     "run": "one command in a fresh sandbox",
-    "image": "build, import, export, list and remove images of the native substrate",
+    "image": "build, import, pull, export, list, verify and remove images of the native substrate",
     "measure": "measure substrates, and write the records down",
     "report": "tables, figures and html from records",
     "project": "what the tax costs at scale, from records",

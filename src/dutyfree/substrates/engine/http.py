@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote, urlencode
 
 from dutyfree.core.errors import DriverError, Unavailable
@@ -68,6 +68,21 @@ class Http:
                     connection, f"{_line(method, path, query, '1.0')}{kind}\r\n".encode() + content
                 )
                 return await self._reply(connection)
+            except OSError as error:
+                raise self._broken(error) from error
+
+    async def download(self, path: str, file: IO[bytes], **query: str | int) -> Reply:
+        """GET, and write the body to a file as it comes; an error's body stays in the reply."""
+        with await self._connected() as connection:
+            try:
+                await self._loop.sock_sendall(connection, f"{_line('GET', path, query, '1.0')}\r\n".encode())
+                status, piece = await self._head(connection)
+                if status not in range(200, 300):
+                    return Reply(status=status, body=piece + await self._loop.sock_recv(connection, _PIECE))
+                while True:
+                    await in_thread(file.write, piece)
+                    if not (piece := await self._loop.sock_recv(connection, 1 << 20)):
+                        return Reply(status=status, body=b"")
             except OSError as error:
                 raise self._broken(error) from error
 

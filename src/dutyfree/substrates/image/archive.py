@@ -3,7 +3,7 @@
 Every member is made relative to a descriptor of its parent directory, which is reached without following a single
 symlink; Python's own extraction filters have let members out more than once. Refused: absolute names, `..`, members
 below a symlink, links to what the archive does not hold, overlay whiteouts, and more than the caps allow. Left out with
-a note: devices, fifos, setuid and setgid bits, extended attributes.
+a note: devices, fifos, setuid and setgid bits, extended attributes. A layer of an OCI image is `oci.layer`'s.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MAX_DEPTH = 256
 _CHUNK_BYTES = 1 << 20
 _MAX_ID = 65_535
 _NOBODY = 65_534
-_MAX_TIME_S = 1 << 33
+MAX_TIME_S = 1 << 33
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 @dataclass(kw_only=True, slots=True)
@@ -55,9 +55,14 @@ def unpack(stream: Readable, target: Path, *, max_bytes: int = MAX_BYTES, max_en
 
     Raises Misuse for what is wrong with the archive, DriverError for what is wrong with the disk.
     """
+    unpacker = Unpacker(os.open(target, DIRECTORY), max_bytes=max_bytes, max_entries=max_entries)
+    return drain(stream, unpacker)
+
+
+def drain(stream: Readable, unpacker: Unpacker) -> Unpacked:
+    """Hand every member to the unpacker, and close it."""
     # Headers, padding and the entries themselves cost space too; a bomb made of these alone is bounded as well.
-    bounded = Bounded(stream, max_bytes=max_bytes + (max_entries << 10))
-    unpacker = _Unpacker(os.open(target, _DIRECTORY), max_bytes=max_bytes, max_entries=max_entries)
+    bounded = Bounded(stream, max_bytes=unpacker.max_bytes + (unpacker.max_entries << 10))
     try:
         with tarfile.open(fileobj=bounded, mode="r:") as archive:  # type: ignore[call-overload]
             while (member := archive.next()) is not None:
@@ -80,25 +85,30 @@ def unpack(stream: Readable, target: Path, *, max_bytes: int = MAX_BYTES, max_en
     return unpacker.result
 
 
-class _Unpacker:
+class Unpacker:
     """Writes members below one directory descriptor."""
+
+    modes = 0o1777
+    """The bits that are kept."""
 
     def __init__(self, root_fd: int, *, max_bytes: int, max_entries: int) -> None:
         self.result = Unpacked()
         self._root_fd = root_fd
-        self._max_bytes = max_bytes
-        self._max_entries = max_entries
+        self.max_bytes = max_bytes
+        self.max_entries = max_entries
         self._as_root = os.geteuid() == 0
         self._folder: tuple[str, ...] = ()
         self._folder_fd = os.dup(root_fd)
         self._folders: dict[tuple[str, ...], tarfile.TarInfo] = {}
 
     def close(self) -> None:
+        """Give up the descriptors."""
         os.close(self._root_fd)
         os.close(self._folder_fd)
 
     def add(self, member: tarfile.TarInfo, archive: tarfile.TarFile) -> None:
-        parts = _parts(member.name)
+        """Make one member; Misuse if it must not be, DriverError if the disk fails."""
+        parts = self._parts(member.name)
         self._count(member)
         try:
             if not parts:
@@ -125,16 +135,25 @@ class _Unpacker:
             self._enter(parts)
             self._finish(self._folder_fd, member)
 
+    def _parts(self, name: str) -> tuple[str, ...]:
+        """The components of a member's name, or a refusal."""
+        parts = components(name)
+        if name.startswith("/"):
+            raise refusal(name, "has an absolute name")
+        if any(part.startswith(".wh.") for part in parts):
+            raise refusal(name, "is a layer's whiteout; import the image it is of, or `docker export`")
+        return parts
+
     def _count(self, member: tarfile.TarInfo) -> None:
         self.result.entries += 1
         if member.isreg() or member.issparse():
             if member.size < 0:
-                raise _refusal(member.name, "has a negative size")
+                raise refusal(member.name, "has a negative size")
             self.result.size_bytes += member.size
-        if self.result.size_bytes > self._max_bytes:
-            raise _refusal(member.name, f"takes the image over the cap of {self._max_bytes} bytes")
-        if self.result.entries > self._max_entries:
-            raise _refusal(member.name, f"takes the image over the cap of {self._max_entries} entries")
+        if self.result.size_bytes > self.max_bytes:
+            raise refusal(member.name, f"takes the image over the cap of {self.max_bytes} bytes")
+        if self.result.entries > self.max_entries:
+            raise refusal(member.name, f"takes the image over the cap of {self.max_entries} entries")
 
     def _enter(self, parts: tuple[str, ...]) -> None:
         """Make `_folder_fd` the directory with those parts, creating what is missing. Follows no symlink."""
@@ -144,10 +163,10 @@ class _Unpacker:
         try:
             for part in parts:
                 try:
-                    below = os.open(part, _DIRECTORY, dir_fd=fd)
+                    below = os.open(part, DIRECTORY, dir_fd=fd)
                 except FileNotFoundError:
                     os.mkdir(part, 0o755, dir_fd=fd)
-                    below = os.open(part, _DIRECTORY, dir_fd=fd)
+                    below = os.open(part, DIRECTORY, dir_fd=fd)
                 os.close(fd)
                 fd = below
         except OSError:
@@ -168,7 +187,7 @@ class _Unpacker:
 
     def _add_file(self, parts: tuple[str, ...], member: tarfile.TarInfo, archive: tarfile.TarFile) -> None:
         self._clear(parts)
-        fd = os.open(parts[-1], _NEW_FILE, 0o600, dir_fd=self._folder_fd)
+        fd = os.open(parts[-1], NEW_FILE, 0o600, dir_fd=self._folder_fd)
         with os.fdopen(fd, "wb") as file:
             content = archive.extractfile(member)
             while content is not None and (chunk := content.read(_CHUNK_BYTES)):
@@ -178,33 +197,37 @@ class _Unpacker:
             self._finish(fd, member)
 
     def _add_hardlink(self, parts: tuple[str, ...], member: tarfile.TarInfo) -> None:
-        source = _parts(member.linkname)
+        source = self._parts(member.linkname)
         if not source:
-            raise _refusal(member.name, "is a hard link to the root")
+            raise refusal(member.name, "is a hard link to the root")
         self._enter(source[:-1])
         source_fd = os.dup(self._folder_fd)
         try:
+            self._seek(source[-1])
             self._clear(parts)
             os.link(source[-1], parts[-1], src_dir_fd=source_fd, dst_dir_fd=self._folder_fd, follow_symlinks=False)
         finally:
             os.close(source_fd)
 
+    def _seek(self, name: str) -> None:
+        """Look for the file that a hard link names, in the directory entered."""
+
     def _skip(self, member: tarfile.TarInfo) -> None:
         if member.ischr() and member.devmajor == 0 and member.devminor == 0:
-            raise _refusal(member.name, "is an overlay whiteout; import a flattened filesystem (`docker export`)")
+            raise refusal(member.name, "is an overlay whiteout; import a flattened filesystem (`docker export`)")
         kind = (
             "devices" if member.isdev() and not member.isfifo() else "fifos" if member.isfifo() else "unknown members"
         )
         self.result.skipped[f"{kind} left out"] += 1
 
     def _finish(self, fd: int, member: tarfile.TarInfo) -> None:
-        if member.mode & 0o6000:
+        if member.mode & 0o7777 & ~self.modes:
             self.result.skipped["setuid or setgid bits dropped"] += 1
         if self._as_root:
             os.fchown(fd, *self._owner(member))
         # After the change of owner, which would clear bits.
-        os.fchmod(fd, member.mode & 0o1777)
-        time_ns = int(min(max(member.mtime, 0), _MAX_TIME_S)) * 1_000_000_000
+        os.fchmod(fd, member.mode & self.modes)
+        time_ns = int(min(max(member.mtime, 0), MAX_TIME_S)) * 1_000_000_000
         os.utime(fd, ns=(time_ns, time_ns))
 
     def _own(self, name: str, member: tarfile.TarInfo) -> None:
@@ -219,23 +242,20 @@ class _Unpacker:
         return _NOBODY, _NOBODY
 
 
-def _parts(name: str) -> tuple[str, ...]:
-    """The components of a member's name, or a refusal."""
+def components(name: str) -> tuple[str, ...]:
+    """The components of a name that stays below where it starts, or a refusal."""
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
-    if name.startswith("/"):
-        raise _refusal(name, "has an absolute name")
     if ".." in parts:
-        raise _refusal(name, "climbs out with `..`")
+        raise refusal(name, "climbs out with `..`")
     if "\0" in name:
-        raise _refusal(name, "has a NUL in its name")
+        raise refusal(name, "has a NUL in its name")
     if len(parts) > MAX_DEPTH:
-        raise _refusal(name, f"lies more than {MAX_DEPTH} directories deep")
-    if any(part.startswith(".wh.") for part in parts):
-        raise _refusal(name, "is a layer's whiteout; import a flattened filesystem (`docker export`)")
+        raise refusal(name, f"lies more than {MAX_DEPTH} directories deep")
     return parts
 
 
-def _refusal(name: str, why: str) -> Misuse:
+def refusal(name: str, why: str) -> Misuse:
+    """What is wrong with a member."""
     return Misuse(f"archive member {name[:200]!r} {why}", field="image", driver="native")
 
 
@@ -244,9 +264,9 @@ def _failure(name: str, error: OSError) -> Misuse | DriverError:
     if error.errno in _FULL:
         return DriverError(f"cannot unpack {name[:200]!r}: {error.strerror}", driver="native", stage="image")
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return _refusal(name, "lies below something that is no directory")
+        return refusal(name, "lies below something that is no directory")
     if error.errno in (errno.EISDIR, errno.EPERM):
-        return _refusal(name, "would replace a directory")
+        return refusal(name, "would replace a directory")
     if error.errno == errno.ENOENT:
-        return _refusal(name, "links to nothing in the archive")
-    return _refusal(name, f"cannot be made: {error.strerror or error}")
+        return refusal(name, "links to nothing in the archive")
+    return refusal(name, f"cannot be made: {error.strerror or error}")

@@ -23,7 +23,8 @@ from dutyfree.substrates.image.apt import Sources, proxies, sources
 from dutyfree.substrates.image.catalogue import release
 from dutyfree.substrates.image.host import AGENT_UID
 from dutyfree.substrates.image.intake import About, import_archive, import_directory
-from dutyfree.substrates.image.store import ALIAS, Manifest, Store
+from dutyfree.substrates.image.names import ALIAS
+from dutyfree.substrates.image.store import Manifest, Store
 
 Tool = Literal["mmdebstrap", "debootstrap", "host"]
 Progress = Callable[[str], None]

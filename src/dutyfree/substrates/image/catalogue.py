@@ -6,7 +6,8 @@ import difflib
 from dataclasses import dataclass
 
 from dutyfree.core.errors import Misuse
-from dutyfree.substrates.image.store import ALIAS, Manifest, Store
+from dutyfree.substrates.image.names import ALIAS
+from dutyfree.substrates.image.store import Manifest, Store
 
 _SHORTEST_KEY = 8
 
@@ -22,6 +23,9 @@ class Row:
     size_bytes: int
     made_s: float
     source: str
+    layers: int = 0
+    entrypoint: tuple[str, ...] = ()
+    """What a container image would start by itself; here nothing does."""
 
 
 def catalogue(store: Store) -> list[Row]:
@@ -79,6 +83,8 @@ def _row(name: str, manifest: Manifest) -> Row:
         size_bytes=manifest.size_bytes,
         made_s=manifest.made_s,
         source=manifest.source,
+        layers=len(manifest.layers),
+        entrypoint=manifest.entrypoint,
     )
 
 

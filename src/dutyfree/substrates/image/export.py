@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dutyfree.guest.pack import content
 from dutyfree.substrates.image.resolve import Image
+from dutyfree.substrates.image.view import View
 
 _PIECE = 1 << 20
 
@@ -30,28 +31,16 @@ def rootfs_tar(image: Image) -> Generator[bytes, None, None]:
 
 def _parts(image: Image) -> Iterator[bytes]:
     seen: dict[tuple[int, int], str] = {}
-    taken = {""}
-    for layer in image.layers:  # uppermost first: what came already hides what is below
-        yield from _tree(layer, "", seen, taken)
+    mounted = tuple(target.strip("/") for _, target in image.binds)
+    for member, entry in View(image.layers).walk():
+        if not any(member.startswith(f"{target}/") for target in mounted):
+            yield from _member(entry.path, member, entry.status, seen)
     for source, target in image.binds:
-        yield from _tree(source, target.strip("/"), seen, taken)
-
-
-def _tree(root: Path, prefix: str, seen: dict[tuple[int, int], str], taken: set[str]) -> Iterator[bytes]:
-    if prefix and prefix not in taken:
-        yield _header(root, prefix, root.stat())
-    pending = [(root, prefix)]
-    while pending:
-        folder, inside = pending.pop()
-        for name in sorted(os.listdir(folder)):
-            path, member = folder / name, f"{inside}/{name}".lstrip("/")
-            status = path.lstat()
-            is_folder = stat.S_ISDIR(status.st_mode)
-            if member not in taken:
-                taken.add(member)
-                yield from _member(path, member, status, seen)
-            if is_folder:
-                pending.append((path, member))
+        prefix = target.strip("/")
+        if View(image.layers).entry(prefix.split("/")) is None:
+            yield _header(source, prefix, source.stat())
+        for member, entry in View((source,)).walk():
+            yield from _member(entry.path, f"{prefix}/{member}", entry.status, seen)
 
 
 def _member(path: Path, member: str, status: os.stat_result, seen: dict[tuple[int, int], str]) -> Iterator[bytes]:

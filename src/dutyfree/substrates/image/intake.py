@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
+import re
+import tarfile
 import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +17,14 @@ from typing import IO
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.substrates.image import rootfs as image_rootfs
 from dutyfree.substrates.image.archive import MAX_BYTES, Unpacked, unpack
+from dutyfree.substrates.image.oci.intake import import_path
 from dutyfree.substrates.image.place import Building
 from dutyfree.substrates.image.store import Manifest, Store
 from dutyfree.substrates.image.stream import Hashed, decompressed, from_directory
 
 _FORMAT = "rootfs-1"
 _CHUNK_BYTES = 1 << 20
+_SAVED = re.compile(r"(\./)?(blobs|oci-layout|index\.json|manifest\.json|repositories|[0-9a-f]{64}(\.json)?)(/|$)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,8 +45,10 @@ def stamp(status: os.stat_result) -> list[int]:
 
 def import_archive(store: Store, path: Path, *, about: About | None = None, max_bytes: int = MAX_BYTES) -> Manifest:
     """The image of the archive at a path; unpacks it unless the store has the same bytes already. Blocks."""
-    about = about or About(kind="archive", source=os.fspath(path))
     with _opened(path) as file:
+        if about is None and holds_image(file):
+            return import_path(store, path, max_bytes=max_bytes)
+        about = about or About(kind="archive", source=os.fspath(path))
         before = stamp(os.fstat(file.fileno()))
         key = _key(_digest(file))
         with store.exclusive(key):
@@ -67,6 +75,17 @@ def import_directory(store: Store, path: Path, *, about: About | None = None, ma
             pass
         key = _key(hashed.digest.hexdigest())
         return store.manifest(key) or _publish(store, building, key, result, about)
+
+
+def holds_image(file: IO[bytes]) -> bool:
+    """Whether an archive's first member is one of a saved image or a layout, and not of a rootfs."""
+    try:
+        with tarfile.open(fileobj=decompressed(file), mode="r|") as archive:  # type: ignore[call-overload]
+            first = archive.next()
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError):
+        first = None  # whoever reads it in earnest says what is wrong
+    file.seek(0)
+    return first is not None and _SAVED.match(first.name) is not None
 
 
 def _publish(store: Store, building: Building, key: str, result: Unpacked, about: About) -> Manifest:

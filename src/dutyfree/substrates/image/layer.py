@@ -18,7 +18,7 @@ import os
 import secrets
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from dutyfree.substrates.image.digest import measure
@@ -38,6 +38,8 @@ class Layer:
     """Of what was unpacked (`digest.measure`). Empty: it was not computed, so it cannot be verified."""
     source: str = ""
     """Where it came from, for people: the digest of an OCI layer, or nothing."""
+    notes: tuple[str, ...] = ()
+    """What was left out on the way in, for people."""
 
 
 class Layers:
@@ -45,14 +47,15 @@ class Layers:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._held: dict[str, int] = {}
+        self._held: dict[str, tuple[int, int]] = {}
+        """By key: a locked descriptor, and how often it is held."""
         self._guard = threading.Lock()
 
     def close(self) -> None:
         """Give up every layer held."""
         with self._guard:
             while self._held:
-                os.close(self._held.popitem()[1])
+                os.close(self._held.popitem()[1][0])
 
     def directory(self, key: str) -> Path:
         """Where the layer with that key is, or would be."""
@@ -67,9 +70,11 @@ class Layers:
         if key.startswith("/"):
             return None
         try:
-            return Layer(**json.loads((self.directory(key) / "layer.json").read_text()))
+            content = json.loads((self.directory(key) / "layer.json").read_text())
         except FileNotFoundError:
             return None
+        known = {item.name: content[item.name] for item in fields(Layer) if item.name in content}
+        return Layer(**known | {"notes": tuple(content.get("notes", ()))})
 
     def all(self) -> list[Layer]:
         """Every layer here."""
@@ -80,6 +85,7 @@ class Layers:
         """Keep a layer from being collected until `release` or `close`. False: there is none."""
         with self._guard:
             if key in self._held:
+                self._add(key, self._held[key][0])
                 return True
             if key.startswith("/") or not self.directory(key).exists():
                 return False
@@ -90,13 +96,19 @@ class Layers:
                     return False
                 # Nobody has it exclusively while we have the store's lock.
                 fcntl.flock(fd, fcntl.LOCK_SH)
-            self._held[key] = fd
+            self._add(key, fd)
             return True
 
+    def _add(self, key: str, fd: int) -> None:
+        self._held[key] = fd, self._held.get(key, (fd, 0))[1] + 1
+
     def release(self, key: str) -> None:
-        """Give a layer up: it stays while an image names it."""
+        """Hold a layer once less: it stays while an image names it. One that is not held is fine."""
         with self._guard:
-            if (fd := self._held.pop(key, None)) is not None:
+            fd, count = self._held.pop(key, (-1, 0))
+            if count > 1:
+                self._held[key] = fd, count - 1
+            elif count:
                 os.close(fd)
 
     def publish(
@@ -107,6 +119,7 @@ class Layers:
         hashed: bool = True,
         durable: bool = True,
         source: str = "",
+        notes: tuple[str, ...] = (),
     ) -> Layer:
         """Make what is in the draft a layer, by one rename; held by us. If the key is taken, that layer stays.
 
@@ -122,20 +135,20 @@ class Layers:
             entries=weighed.entries,
             digest=weighed.digest,
             source=source,
+            notes=notes,
         )
         (draft.path / "layer.json").write_text(json.dumps(asdict(layer), indent=1) + "\n")
         if durable:
             sync(draft.lock_fd)
         with self._guard, self._place.locked():
-            if not self._rename(draft.path, key):
-                fd = os.open(self.directory(key), os.O_RDONLY | os.O_DIRECTORY)
-            else:
-                fd = os.dup(draft.lock_fd)
+            made = self._rename(draft.path, key)
+            fd = os.dup(draft.lock_fd) if made else os.open(self.directory(key), os.O_RDONLY | os.O_DIRECTORY)
             # From exclusive to shared, or afresh; nobody looks before the store's lock is free.
             fcntl.flock(fd, fcntl.LOCK_SH)
-            if (old := self._held.pop(key, None)) is not None:
+            old, count = self._held.pop(key, (-1, 0))
+            if count:
                 os.close(old)
-            self._held[key] = fd
+            self._held[key] = fd, count + 1
         return self.get(key) or layer
 
     def _rename(self, path: Path, key: str) -> bool:

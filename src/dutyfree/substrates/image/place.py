@@ -2,6 +2,7 @@
 
     <root>/building/<random>        work in progress, locked by its builder
     <root>/trash/<random>           removed, and deleted once nobody holds it
+    <root>/downloads/<digest>       what came of a blob so far; a day later nobody comes back for it
     <root>/locks/<digest>           one per thing that only one process may make at a time
     <root>/lock                     held for each change of what is visible: renames and names only, never work
 
@@ -18,13 +19,25 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dutyfree.core.errors import Unavailable
 
-_FOLDERS = {"images": 0o711, "layers": 0o700, "names": 0o711, "paths": 0o711, "building": 0o711, "trash": 0o711}
+_FOLDERS = {
+    "images": 0o711,
+    "layers": 0o700,
+    "names": 0o711,
+    "paths": 0o711,
+    "building": 0o711,
+    "trash": 0o711,
+    "downloads": 0o700,
+}
+
+STALE_S = 86_400.0
+"""How long half a download waits to be continued."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,6 +136,10 @@ class Place:
 
     def sweep(self) -> None:
         """Delete what dead builders left and what was removed, except what a live process still locks."""
+        for entry in scan(self.root / "downloads"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - entry.stat().st_mtime > STALE_S:
+                    Path(entry.path).unlink()
         for entry in (*scan(self.root / "building"), *scan(self.root / "trash")):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 with self.locked():

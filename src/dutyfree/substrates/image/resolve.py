@@ -20,7 +20,8 @@ from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.substrates.image import host as image_host
 from dutyfree.substrates.image import rootfs as image_rootfs
-from dutyfree.substrates.image.store import ALIAS, Manifest, Store
+from dutyfree.substrates.image.names import ALIAS
+from dutyfree.substrates.image.store import Manifest, Store
 
 BUILD_BENCH = "dutyfree image build bench"
 

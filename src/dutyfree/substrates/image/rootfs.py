@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from dutyfree.core.errors import Misuse
+from dutyfree.substrates.image.view import View
 
 MOUNT_POINTS = ("dev", "etc", "proc", "run", "sys", "tmp")
 """What a sandbox mounts over or writes to while it starts: a link here would lead that elsewhere."""
@@ -22,15 +24,33 @@ def check(rootfs: Path, *, name: str) -> None:
             mode = (rootfs / point).lstat().st_mode
         except FileNotFoundError:
             continue
-        if stat.S_ISLNK(mode):
-            raise Misuse(f"{name!r} has a symlink at /{point}: refused, since a sandbox mounts there", field="image")
-        if not stat.S_ISDIR(mode):
-            raise Misuse(f"{name!r} has something other than a directory at /{point}", field="image")
-    found = {place.name for place in rootfs.iterdir()}
+        _check_point(mode, point, name)
+    _check_content({place.name for place in rootfs.iterdir()}, name)
+
+
+def check_stack(layers: Sequence[Path], *, name: str) -> None:
+    """The same, of layers that are mounted over each other, uppermost first."""
+    view = View(layers)
+    for point in MOUNT_POINTS:
+        entry = view.entry((point,))
+        if entry is not None:
+            _check_point(entry.status.st_mode, point, name)
+    if not any(os.listdir(layer) for layer in layers):
+        raise Misuse(f"{name!r} is empty", field="image")
+
+
+def _check_point(mode: int, point: str, name: str) -> None:
+    if stat.S_ISLNK(mode):
+        raise Misuse(f"{name!r} has a symlink at /{point}: refused, since a sandbox mounts there", field="image")
+    if not stat.S_ISDIR(mode):
+        raise Misuse(f"{name!r} has something other than a directory at /{point}", field="image")
+
+
+def _check_content(found: set[str], name: str) -> None:
     if not found:
         raise Misuse(f"{name!r} is empty", field="image")
     if found.intersection(_LAYER_SIGNS) and not found.intersection(("bin", "usr", "etc")):
-        raise Misuse(f"{name!r} holds a container image's layers, not a filesystem: use `docker export`", field="image")
+        raise Misuse(f"{name!r} holds a container image's layers: `dutyfree image import` it", field="image")
 
 
 def fingerprint(rootfs: Path) -> str:

@@ -1,40 +1,33 @@
-"""Images on disk, and who may delete them when.
+"""The store: images, the layers they are stacked from, their names, and snapshots, which are images too.
 
-    <root>/images/<key>/image.json  what an image is: its layers, and what commands start with
-    <root>/layers/<key>             see `layer`
-    <root>/names/<name>             a symlink: to ../images/<key>, or to `host` (an alias of the host image)
-    <root>/paths/<digest>           which image the archive at a path became, so that it is not read again
+    <root>/images, <root>/layers    see `images` and `layer`
+    <root>/names, <root>/paths      see `names`
+    <root>/building, <root>/trash   see `place`
 
-An image appears by one rename and is never changed afterwards, so a crash leaves either all of it or a leftover that
-the next sweep deletes. Whoever resolves an image holds a shared flock on its directory until `Store.close` or the
-process's death; removal renames first, and deletes only what nobody holds. An image keeps its layers, also one that was
-removed and is still in use: that is the reference count, and a killed process cannot get it wrong. A snapshot is an
-image that is called `snapshot:<key>`. Knows nothing of what a layer contains.
+A snapshot is an image that is called `snapshot:<key>`: the layers of the image it was taken on, and one more.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import fcntl
 import hashlib
-import json
 import os
 import re
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX
-from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.substrates.image.layer import Layers
-from dutyfree.substrates.image.place import Building, Place, delete, locate, scan, try_lock
+from dutyfree.core.errors import Misuse
+from dutyfree.substrates.image.collect import limit
+from dutyfree.substrates.image.images import Images, Manifest
+from dutyfree.substrates.image.names import ALIAS
+from dutyfree.substrates.image.place import Building, delete, locate
+from dutyfree.substrates.image.stack import shorten
 
-ALIAS = "host"
-"""What a name's symlink says when it stands for the host image, whatever that is at the time."""
+__all__ = ["ALIAS", "MAX_LAYERS", "Building", "Manifest", "Store", "check_snapshot", "delete", "locate"]
 
 MAX_LAYERS = 60
 """Of one image: what the native spawner mounts."""
@@ -42,53 +35,22 @@ MAX_LAYERS = 60
 _SNAPSHOT_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Manifest:
-    """What is known of a stored image; kept as `image.json`."""
+class Store(Images):
+    """Everything below one directory. Safe for many threads and processes at once."""
 
-    key: str
-    kind: str
-    """host · archive · directory · bench · oci · snapshot: how it was made."""
-    made_s: float
-    """Unix time at which it was complete."""
-    size_bytes: int
-    """Bytes of file content, in all layers."""
-    source: str
-    """Where it came from, for people."""
-    layers: tuple[str, ...] = ()
-    """Uppermost first: keys of layers here, or absolute paths of directories that are used where they are."""
-    binds: tuple[tuple[str, str], ...] = ()
-    """Of a snapshot over `host`: directories of this machine, and where they are inside."""
-    recipe: str = ""
-    """Key of what was asked for, where that differs from what came out (`bench`)."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    cwd: str | None = None
-    user: str | None = None
-    temporary: bool = False
-    """A snapshot that goes with the store that saved it."""
-    notes: tuple[str, ...] = ()
-    """What was left out or changed on the way in, for people."""
-
-
-class Store(Place):
-    """The images below one directory. Safe for many threads and processes at once."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.layers = Layers(self)
+    def __init__(self, root: Path, *, limit_bytes: int | None = None) -> None:
+        super().__init__(root, limit_bytes=limit_bytes)
         self.memo: dict[str, object] = {}
         """What was resolved already; `image.resolve` owns what is in it."""
-        self._held: dict[str, int] = {}
         self._temporary: dict[str, int] = {}
         self._users: dict[str, int] = {}
-        self._guard = threading.Lock()
-        self._manifests: dict[tuple[int, int], Manifest | None] = {}
-        self._swept = False
+        self._ours: Counter[str] = Counter()
+        """Layers that `publish_layer` gave and no snapshot has yet."""
 
     @classmethod
     def default(cls) -> Store:
         """The store of this user on this machine. Touches nothing."""
-        return cls(locate(os.environ, os.geteuid()))
+        return cls(locate(os.environ, os.geteuid()), limit_bytes=limit(os.environ))
 
     def close(self) -> None:
         """Give up every image held, and remove the temporary snapshots saved here."""
@@ -98,59 +60,8 @@ class Store(Place):
             self.memo.clear()
             while self._held:
                 os.close(self._held.popitem()[1])
+            self._ours.clear()
         self.layers.close()
-
-    # -- images
-
-    def directory(self, key: str) -> Path:
-        """Where the image with that key is, or would be."""
-        return self.root / "images" / key
-
-    def layer_paths(self, manifest: Manifest) -> tuple[Path, ...]:
-        """The directories an image is mounted from, uppermost first."""
-        return tuple(map(self.layers.path, manifest.layers))
-
-    def manifest(self, key: str) -> Manifest | None:
-        """What is known of the image with that key; None: there is no such image."""
-        return self._read(self.directory(key))
-
-    def manifests(self) -> list[Manifest]:
-        """Every image here, oldest first."""
-        found = [self._read(Path(entry.path)) for entry in scan(self.root / "images")]
-        return sorted((m for m in found if m is not None), key=lambda m: m.made_s)
-
-    def _read(self, directory: Path) -> Manifest | None:
-        """What `image.json` says; read once, since it never changes. None: it is not there, or of an earlier form."""
-        try:
-            status = os.stat(directory / "image.json")
-            sign = status.st_ino, status.st_mtime_ns
-            if sign not in self._manifests:
-                self._manifests[sign] = _parse((directory / "image.json").read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return self._manifests[sign]
-
-    def hold(self, key: str) -> bool:
-        """Keep the image with that key from being deleted until `close`. False: it is gone already."""
-        with self._guard:
-            if key in self._held and self._is_current(key, self._held[key]):
-                return True
-            try:
-                fd = os.open(self.directory(key), os.O_RDONLY | os.O_DIRECTORY)
-            except FileNotFoundError:
-                return False
-            try:
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                current = self._is_current(key, fd)
-            except BlockingIOError:
-                current = False
-            if not current:
-                os.close(fd)
-                return False
-            self._keep(key, fd)
-            with contextlib.suppress(PermissionError):
-                os.utime(fd)  # when it was last used, for the collector
-            return True
 
     def borrow(self, key: str) -> None:
         """Say that a sandbox runs on an image that we hold; `give_back` when it has ended.
@@ -177,70 +88,6 @@ class Store(Place):
                 if (fd := self._held.pop(key, None)) is not None:
                     os.close(fd)
 
-    def _keep(self, key: str, fd: int) -> None:
-        if (old := self._held.pop(key, None)) is not None:
-            os.close(old)
-        self._held[key] = fd
-
-    def _is_current(self, key: str, fd: int) -> bool:
-        try:
-            there = self.directory(key).stat()
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(there, os.fstat(fd))
-
-    def publish(self, building: Building, manifest: Manifest, *, durable: bool = True) -> Manifest:
-        """Make what was built an image of one layer. If there is one with that key already, that one stays.
-
-        durable: on disk before it is visible, so that not even a power cut leaves half of it.
-        """
-        layer = self.layers.publish(building, key=manifest.key, durable=durable, source=manifest.source)
-        try:
-            return self.save(replace(manifest, layers=(layer.key,)), durable=durable)
-        finally:
-            self.layers.release(layer.key)
-
-    def save(self, manifest: Manifest, *, name: str | None = None, durable: bool = True) -> Manifest:
-        """Make a stack of layers that we hold an image, and perhaps give it a name with the same breath."""
-        self.prepare()
-        with self.locked():
-            self._save(manifest, durable=durable)
-            if name is not None:
-                self._point(name, manifest.key)
-        return manifest
-
-    def _save(self, manifest: Manifest, *, durable: bool) -> None:
-        for key in manifest.layers:
-            if not self.layers.path(key).exists():
-                raise Unavailable(
-                    f"layer {key[:12]} of {manifest.source} was removed meanwhile; ask again", stage="image"
-                )
-        fresh = self.fresh()
-        fresh.mkdir(mode=0o711)
-        with (fresh / "image.json").open("w") as file:
-            file.write(json.dumps(asdict(manifest), indent=1, default=dict) + "\n")
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        # Fails on a directory that is not empty, which is what an image that came first is.
-        try:
-            fresh.rename(self.directory(manifest.key))
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            delete(fresh)
-
-    # -- layers and snapshots
-
-    @contextlib.contextmanager
-    def building(self) -> Iterator[Building]:
-        """As `Place.building`; the first of a process sweeps what dead ones left."""
-        if not self._swept:
-            self._swept = True
-            self.sweep()
-        with super().building() as building:
-            yield building
-
     def draft_layer(self) -> AbstractContextManager[Building]:
         """A directory whose empty `rootfs` is to be filled; deleted at the end unless `publish_layer` took it."""
         return self.building()
@@ -253,7 +100,10 @@ class Store(Place):
         The content is kept as it is: owners, whiteouts, opaque marks. See `Layers.publish`; for a layer that lives
         shortly `hashed=False, durable=False` costs a rename and a stat per file.
         """
-        return self.layers.publish(draft, key=key, hashed=hashed, durable=durable).key
+        made = self.layers.publish(draft, key=key, hashed=hashed, durable=durable)
+        with self._guard:
+            self._ours[made.key] += 1
+        return made.key
 
     def save_snapshot(
         self,
@@ -271,35 +121,56 @@ class Store(Place):
         temporary: it is removed by `close`, and by any sweeper once this process is dead.
         """
         check_snapshot(key)
-        name = SNAPSHOT_PREFIX + key
-        manifest = Manifest(
-            key=_snapshot_key(name, layers, temporary=temporary),
-            kind="snapshot",
-            made_s=time.time(),
-            size_bytes=sum(layer.size_bytes for layer in map(self.layers.get, layers) if layer is not None),
-            source=name,
-            layers=tuple(layers),
-            binds=tuple((os.fspath(source), target) for source, target in binds),
-            env=dict(env or {}),
-            cwd=cwd,
-            user=user,
-            temporary=temporary,
-        )
+        shorter = shorten(self, layers, MAX_LAYERS)
+        try:
+            manifest = self._save_snapshot(
+                Manifest(
+                    key=_snapshot_key(key, shorter, temporary=temporary),
+                    kind="snapshot",
+                    made_s=time.time(),
+                    size_bytes=sum(layer.size_bytes for layer in map(self.layers.get, shorter) if layer is not None),
+                    source=SNAPSHOT_PREFIX + key,
+                    layers=shorter,
+                    binds=tuple((os.fspath(source), target) for source, target in binds),
+                    env=dict(env or {}),
+                    cwd=cwd,
+                    user=user,
+                    temporary=temporary,
+                )
+            )
+        finally:
+            for layer in set(shorter) - set(layers):
+                self.layers.release(layer)
+            self._let_layers_go(layers)
+        if not temporary:
+            self._tidy(manifest.key)
+        return manifest
+
+    def _save_snapshot(self, manifest: Manifest) -> Manifest:
+        name = manifest.source
         self.prepare()
         with self.locked():
             there = self.named(name)
             if there is not None and (found := self.manifest(there)) is not None:
                 return found
-            self._save(manifest, durable=not temporary)
-            self._point(name, manifest.key)
-            if temporary:
+            self._save(manifest, durable=not manifest.temporary)
+            self.point(name, manifest.key)
+            if manifest.temporary:
                 fd = os.open(self.directory(manifest.key), os.O_RDONLY | os.O_DIRECTORY)
                 fcntl.flock(fd, fcntl.LOCK_SH)
                 with self._guard:
-                    self._temporary[key] = fd
-        for layer in layers:
-            self.layers.release(layer)
+                    self._temporary[name.removeprefix(SNAPSHOT_PREFIX)] = fd
         return manifest
+
+    def _let_layers_go(self, layers: Sequence[str]) -> None:
+        """Those that `publish_layer` gave are the image's from now on, or nobody's."""
+        for layer in layers:
+            with self._guard:
+                ours = self._ours[layer] > 0
+                if ours:
+                    self._ours[layer] -= 1
+            if ours:
+                self.layers.release(layer)
 
     def remove_snapshot(self, key: str) -> None:
         """Take a snapshot from view. Sandboxes that started from it keep it until they end. Calling it twice is fine."""
@@ -310,121 +181,9 @@ class Store(Place):
             if (fd := self._temporary.pop(key, None)) is not None:
                 os.close(fd)
         if (image := self.named(name)) is not None:
-            self.drop_name(name)
+            self.drop_name(name, only=image)
             self._let_go(image)
             self.retire(image)
-
-    # -- names
-
-    def names(self) -> dict[str, str]:
-        """Every name given, and the key (or `ALIAS`) it stands for."""
-        with contextlib.suppress(FileNotFoundError):
-            found = ((entry.name, self.named(entry.name)) for entry in os.scandir(self.root / "names"))
-            return {name: key for name, key in sorted(found) if key is not None}
-        return {}
-
-    def named(self, name: str) -> str | None:
-        """The key (or `ALIAS`) that a name stands for; None: no such name."""
-        if "/" in name or name in ("", ".", ".."):
-            return None
-        try:
-            return (self.root / "names" / name).readlink().name
-        except FileNotFoundError:
-            return None
-
-    def give_name(self, name: str, key: str) -> None:
-        """Let a name stand for an image from now on, whatever it stood for before."""
-        self.prepare()
-        with self.locked():
-            self._point(name, key)
-
-    def _point(self, name: str, key: str) -> None:
-        fresh = self.fresh()
-        fresh.symlink_to(ALIAS if key == ALIAS else f"../images/{key}")
-        fresh.replace(self.root / "names" / name)
-
-    def drop_name(self, name: str) -> None:
-        """Forget a name; what it stood for stays."""
-        (self.root / "names" / name).unlink(missing_ok=True)
-
-    # -- archives seen before
-
-    def recall(self, path: Path) -> tuple[list[int], str] | None:
-        """The stamp and the key that were noted for a path."""
-        try:
-            noted = json.loads(self._noted(path).read_text())
-        except FileNotFoundError:
-            return None
-        return noted["stamp"], noted["key"]
-
-    def note(self, path: Path, stamp: list[int], key: str) -> None:
-        """Note which image the file at a path became, and a stamp by which a changed file is told."""
-        self.prepare()
-        fresh = self.fresh()
-        with self.locked():
-            fresh.write_text(json.dumps({"path": os.fspath(path), "stamp": stamp, "key": key}) + "\n")
-            fresh.replace(self._noted(path))
-
-    def _noted(self, path: Path) -> Path:
-        return self.root / "paths" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-
-    # -- removal
-
-    def retire(self, key: str, *, only_if_idle: bool = False) -> bool:
-        """Take an image away from new users; False if somebody still uses it.
-
-        It is then deleted, with the layers only it has, by the first sweep after the last user ended; with
-        `only_if_idle`, it stays as it is.
-        """
-        with self.locked():
-            try:
-                fd = os.open(self.directory(key), os.O_RDONLY | os.O_DIRECTORY)
-            except FileNotFoundError:
-                return True
-            try:
-                idle = try_lock(fd)
-                if idle or not only_if_idle:
-                    self.discard(self.directory(key))
-            finally:
-                os.close(fd)
-        self.sweep()
-        return idle
-
-    def sweep(self) -> None:
-        """Delete what dead processes left, what was removed, and what nothing refers to; nothing that is in use."""
-        if not self.root.exists():
-            return
-        with self.locked():
-            self._discard_abandoned()
-        super().sweep()
-        # Removed images are gone now, so the layers only they had can go too.
-        with self.locked():
-            self.layers.discard_unused(self._used())
-        super().sweep()
-
-    def _discard_abandoned(self) -> None:
-        """Snapshots without their name, temporary ones whose saver is dead, and images of an earlier form."""
-        named = set(self.names().values())
-        for entry in scan(self.root / "images"):
-            manifest = self._read(Path(entry.path))
-            if manifest is not None and (
-                manifest.kind != "snapshot" or (manifest.key in named and not manifest.temporary)
-            ):
-                continue
-            fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                if try_lock(fd):
-                    if manifest is not None:
-                        (self.root / "names" / manifest.source).unlink(missing_ok=True)
-                    self.discard(Path(entry.path))
-            finally:
-                os.close(fd)
-
-    def _used(self) -> set[str]:
-        """The layers of every image, also of those that were removed and still have users."""
-        found = (*scan(self.root / "images"), *scan(self.root / "trash"))
-        manifests = (self._read(Path(entry.path)) for entry in found)
-        return {key for manifest in manifests if manifest is not None for key in manifest.layers}
 
 
 def check_snapshot(key: str) -> None:
@@ -433,15 +192,5 @@ def check_snapshot(key: str) -> None:
         raise Misuse(f"{key[:200]!r} is no snapshot key: letters, digits, and . _ - after the first", field="key")
 
 
-def _snapshot_key(name: str, layers: Sequence[str], *, temporary: bool) -> str:
-    return hashlib.sha256("\0".join(("snapshot-1", name, str(temporary), *layers)).encode()).hexdigest()
-
-
-def _parse(text: bytes) -> Manifest | None:
-    content = json.loads(text)
-    if not content.get("layers"):
-        return None
-    content["layers"] = tuple(content["layers"])
-    content["binds"] = tuple((source, target) for source, target in content["binds"])
-    content["notes"] = tuple(content["notes"])
-    return Manifest(**content)
+def _snapshot_key(key: str, layers: Sequence[str], *, temporary: bool) -> str:
+    return hashlib.sha256("\0".join(("snapshot-1", key, str(temporary), *layers)).encode()).hexdigest()

@@ -99,15 +99,15 @@ def decompressed(file: IO[bytes]) -> Readable:
 
 
 def _zstd(file: IO[bytes]) -> Readable:
-    try:
-        # In the standard library from Python 3.14 on.
-        zstd: Any = importlib.import_module("compression.zstd")
-    except ImportError as error:
-        raise Unsupported(
-            "this Python reads no zstd archives; decompress it first: zstd -d ARCHIVE", driver="native", stage="image"
-        ) from error
-    opened: Readable = zstd.ZstdFile(file)
-    return opened
+    for name in ("compression.zstd", "backports.zstd"):
+        try:
+            # In the standard library from Python 3.14 on; before that, what the `oci` extra installs.
+            zstd: Any = importlib.import_module(name)
+        except ImportError:
+            continue
+        opened: Readable = zstd.ZstdFile(file)
+        return opened
+    raise Unsupported("this Python reads no zstd: pip install 'dutyfree[oci]'", driver="native", stage="image")
 
 
 @contextlib.contextmanager

@@ -90,6 +90,8 @@ def test_the_first_of_two_snapshots_with_one_key_stays(store: Store):
     first = store.save_snapshot("s", (layer(store, "1"),))
     assert store.save_snapshot("s", (layer(store, "2"),)) == first
     assert resolve("snapshot:s", store).layer_keys == first.layers
+    store.sweep()
+    assert layers(store) == set(first.layers)
 
 
 def test_a_snapshot_outlives_its_maker_and_a_temporary_one_does_not(store: Store):

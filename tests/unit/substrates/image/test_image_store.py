@@ -1,6 +1,7 @@
 """Images appear whole, and go only when nobody uses them."""
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from dutyfree.core.errors import Unavailable
+from dutyfree.substrates.image.names import ALIAS
 from dutyfree.substrates.image.place import delete, locate
-from dutyfree.substrates.image.store import ALIAS, Manifest, Store
+from dutyfree.substrates.image.store import Manifest, Store
 
 
 def manifest(key: str) -> Manifest:
@@ -151,3 +153,24 @@ def test_a_home_that_cannot_be_made_is_unavailable_with_the_way_out(tmp_path: Pa
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match="DUTYFREE_HOME"), Store(tmp_path / "file/store").building():
         pass
+
+
+def test_fields_of_other_versions_do_no_harm(store: Store):
+    publish(store, "k")
+    for note in (store.directory("k") / "image.json", store.layers.directory("k") / "layer.json"):
+        content = json.loads(note.read_text())
+        for name in ("entrypoint", "notes"):
+            content.pop(name, None)
+        note.write_text(json.dumps(content | {"later": 1}))
+    store.sweep()
+    assert store.manifest("k").layers == ("k",)
+    assert store.layers.get("k").notes == ()
+
+
+def test_an_image_of_the_form_without_layers_is_swept(store: Store):
+    (store.root / "images/old/rootfs").mkdir(parents=True)
+    (store.root / "images/old/image.json").write_text('{"key": "old", "notes": []}')
+    assert store.manifest("old") is None
+    with store.building():
+        pass
+    assert os.listdir(store.root / "images") == []

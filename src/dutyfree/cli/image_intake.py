@@ -1,0 +1,142 @@
+"""The verbs of `dutyfree image` that bring images in: `import` from files and engines, `pull` from registries."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from dutyfree.cli.words import human, printable, size
+from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.substrates.image.catalogue import release
+from dutyfree.substrates.image.resolve import check_name
+from dutyfree.substrates.image.store import Manifest, Store
+
+_ENGINES = ("docker", "podman")
+
+
+def add_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Both verbs."""
+    source = verbs.add_parser("import", help="keep a rootfs or a container image under a name")
+    source.add_argument(
+        "path",
+        help="a rootfs directory or a tar of one, an OCI layout or a tar of one, a `docker save` archive (tars also"
+        " compressed), docker:IMAGE or podman:IMAGE of a running engine",
+    )
+    source.add_argument("--reference", metavar="NAME", help="which image, where an archive holds several")
+    source.add_argument("--socket", metavar="PATH", help="the engine's, if it is not where engines put theirs")
+    pull = verbs.add_parser("pull", help="fetch an image from a registry")
+    pull.add_argument("reference", metavar="REF", help="[host[:port]/]repository[:tag][@digest]")
+    pull.add_argument("--user", metavar="NAME", help="log in as; by default as `docker login` or `podman login` did")
+    pull.add_argument("--password-stdin", action="store_true", help="read the password from stdin")
+    pull.add_argument("--plain-http", action="store_true", help="no TLS, for registries beyond this machine too")
+    for verb in (source, pull):
+        verb.add_argument("--platform", metavar="OS/ARCH", help="as in linux/arm64; this machine's by default")
+        verb.add_argument("--max-size", type=size, metavar="SIZE", help="refuse more than this unpacked, as in 20G")
+        verb.add_argument("--force", action="store_true", help="take the name from the image that has it")
+    source.add_argument("--name", required=True, help="what to call it")
+    pull.add_argument("--name", help="what to call it; the last part of the repository by default")
+
+
+def bring(store: Store, args: argparse.Namespace) -> int:
+    """`dutyfree image import`."""
+    from dutyfree.substrates.image.archive import MAX_BYTES  # noqa: PLC0415 (tar and decompressors: here only)
+
+    _check_free(store, args.name, force=args.force)
+    most = args.max_size or MAX_BYTES
+    kind, colon, image = str(args.path).partition(":")
+    if colon and kind in _ENGINES and not Path(args.path).exists():
+        manifest = _from_engine(store, kind, image, args, most)
+    else:
+        manifest = _from_path(store, Path(args.path).absolute(), args, most)
+    return _keep(store, args.name, manifest)
+
+
+def pull(store: Store, args: argparse.Namespace) -> int:
+    """`dutyfree image pull`."""
+    from dutyfree.substrates.image.archive import MAX_BYTES  # noqa: PLC0415 (as above)
+    from dutyfree.substrates.image.oci.credential import Credential, look_up  # noqa: PLC0415
+    from dutyfree.substrates.image.oci.document import this_platform  # noqa: PLC0415
+    from dutyfree.substrates.image.oci.intake import import_image  # noqa: PLC0415
+    from dutyfree.substrates.image.oci.reference import parse_reference  # noqa: PLC0415
+
+    reference = parse_reference(args.reference)
+    name = args.name or reference.repository.rpartition("/")[2]
+    _check_free(store, name, force=args.force)
+    try:
+        from dutyfree.substrates.image.oci.registry import Registry  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise Unavailable(
+            f"pulling needs {error.name}, which is not installed", enable="pip install 'dutyfree[oci]'"
+        ) from error
+    credential = look_up(reference.host, os.environ)
+    if args.user is not None:
+        if not args.password_stdin:
+            raise Misuse("the password comes by --password-stdin", field="user")
+        credential = Credential(user=args.user, password=sys.stdin.readline().rstrip("\n"))
+    with Registry(reference, store, credential=credential, plain_http=args.plain_http) as registry:
+        found = registry.find(args.platform or this_platform())
+        manifest = import_image(store, found, max_bytes=args.max_size or MAX_BYTES)
+    return _keep(store, name, manifest)
+
+
+def _check_free(store: Store, name: str, *, force: bool) -> None:
+    check_name(name)
+    if store.named(name) is not None and not force:
+        raise Misuse(
+            f"{name!r} is taken: `dutyfree image remove {name}` first, or --force, or another --name", field="name"
+        )
+
+
+def _from_path(store: Store, path: Path, args: argparse.Namespace, max_bytes: int) -> Manifest:
+    from dutyfree.substrates.image.intake import holds_image, import_archive, import_directory  # noqa: PLC0415
+    from dutyfree.substrates.image.oci.intake import import_path  # noqa: PLC0415
+
+    if not path.exists():
+        raise Misuse(f"there is nothing at {path}", field="path")
+    if path.is_dir() and path.samefile("/"):
+        raise Misuse("'/' is this machine itself, secrets and all; use the image 'host'", field="path")
+    if path.is_dir():
+        is_image = (path / "oci-layout").exists() or (path / "manifest.json").exists()
+    else:
+        with path.open("rb") as file:
+            is_image = holds_image(file)
+    if is_image:
+        return import_path(store, path, reference=args.reference, platform=args.platform, max_bytes=max_bytes)
+    if args.reference or args.platform:
+        raise Misuse(f"{path} is a plain filesystem: it holds one, for no platform", field="reference")
+    return (import_directory if path.is_dir() else import_archive)(store, path, max_bytes=max_bytes)
+
+
+def _from_engine(store: Store, kind: str, image: str, args: argparse.Namespace, max_bytes: int) -> Manifest:
+    from dataclasses import replace  # noqa: PLC0415
+
+    from dutyfree.substrates.engine.save import find_socket, save  # noqa: PLC0415
+    from dutyfree.substrates.image.oci import layout  # noqa: PLC0415
+    from dutyfree.substrates.image.oci.document import this_platform  # noqa: PLC0415
+    from dutyfree.substrates.image.oci.intake import import_image  # noqa: PLC0415
+
+    with store.draft_layer() as draft:
+        archive = draft.path / "image.tar"
+        asyncio.run(save(args.socket or find_socket(kind, os.environ), kind, image, archive))
+        with layout.opened(archive) as shelf:
+            found = layout.find(
+                shelf, name=str(args.path), reference=args.reference, platform=args.platform or this_platform()
+            )
+            return import_image(store, replace(found, name=f"{kind}:{image}"), max_bytes=max_bytes)
+
+
+def _keep(store: Store, name: str, manifest: Manifest) -> int:
+    before = store.named(name)
+    if not store.hold(manifest.key):
+        raise Unavailable(f"another process collected {name!r} before it had its name; ask again", stage="image")
+    store.give_name(name, manifest.key)
+    if before is not None and before != manifest.key and store.manifest(before) is not None:
+        release(store, before)
+    for note in manifest.notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
+    layers = f", {len(manifest.layers)} layers" if len(manifest.layers) > 1 else ""
+    print(f"{name}: {human(manifest.size_bytes)}{layers}, key {manifest.key[:12]}")
+    return 0
