@@ -54,6 +54,13 @@ void layer_forget(uint32_t number) {
     char place[32];
     if (number == 0 || number >= MAX_KNOWN)
         return;
+    /* Blanks that wait with a root of this layer are of no use, and the number may come to mean another. */
+    const struct create_request *likely = expected_request();
+    for (uint32_t i = 0; likely && i < likely->layer_count + likely->bind_count; i++)
+        if (number == (i < likely->layer_count ? likely->layers[i] : likely->binds[i - likely->layer_count].layer)) {
+            expect(NULL);
+            break;
+        }
     place_of(number, place, sizeof place);
     umount2(place, MNT_DETACH);
     layer_known[number] = LAYER_UNKNOWN;
