@@ -234,10 +234,8 @@ static void serve_request(const void *packet, ssize_t size, const int *fds, int 
         snapshot_abandon(head->tag);
         break;
     case REQUEST_FORGET:
-        if (size >= (ssize_t)sizeof *layer) {
+        if (size >= (ssize_t)sizeof *layer)
             layer_forget(layer->number);
-            expect(NULL); /* the number may come to mean another layer: no blank that holds this one may be taken */
-        }
         break;
     case REQUEST_INSPECT:
         inspect_for_owner(head->tag, fds, fd_count);

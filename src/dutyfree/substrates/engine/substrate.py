@@ -20,7 +20,7 @@ from dutyfree.substrates.engine.image import Images, Origin
 from dutyfree.substrates.engine.profile import Profile, container_config
 from dutyfree.substrates.engine.snapshot import Snapshots
 from dutyfree.substrates.engine.stream import Multiplexed
-from dutyfree.substrates.owning import OwningSubstrate
+from dutyfree.substrates.renewing import RenewingSubstrate
 from dutyfree.substrates.sweep import OWNER_LABEL, is_orphan, owner_mark
 
 
@@ -87,7 +87,7 @@ def engine_capabilities(info: Mapping[str, Any], settings: Settings) -> Capabili
     )
 
 
-class EngineSubstrate(OwningSubstrate[Origin]):
+class EngineSubstrate(RenewingSubstrate[Origin]):
     """Containers of one engine. Made by `open_engine`."""
 
     def __init__(self, http: Http, settings: Settings, version: str, capabilities: Capabilities) -> None:
@@ -103,7 +103,7 @@ class EngineSubstrate(OwningSubstrate[Origin]):
         self._agent = str(agent_program(settings.driver)) if settings.dispatch == "agent" else None
         self._owner = owner_mark()
 
-    async def _make(self, spec: Spec, name: str, start_ns: int, origin: Origin) -> Sandbox:
+    async def _start(self, spec: Spec, name: str, start_ns: int, origin: Origin) -> Sandbox:
         container = Container(self._http, name, self.name)
         wanted = container_config(
             spec,

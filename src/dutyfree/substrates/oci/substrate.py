@@ -17,7 +17,7 @@ from dutyfree.substrates.oci.bundle import Bundle
 from dutyfree.substrates.oci.config import bundle_config
 from dutyfree.substrates.oci.orphan import await_start, remove_unfinished
 from dutyfree.substrates.oci.user import user_ids
-from dutyfree.substrates.owning import OwningSubstrate
+from dutyfree.substrates.renewing import RenewingSubstrate
 from dutyfree.substrates.sweep import is_orphan
 
 Flags = Callable[[Spec, Path], Sequence[str]]
@@ -42,7 +42,7 @@ class Runtime:
         return Path("/run/dutyfree") / self.driver
 
 
-class OciSubstrate(OwningSubstrate[Image]):
+class OciSubstrate(RenewingSubstrate[Image]):
     """Bundles of one runtime."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -55,7 +55,7 @@ class OciSubstrate(OwningSubstrate[Image]):
     async def _find(self, image: str) -> Image:
         return await self._image(image)
 
-    async def _make(self, spec: Spec, name: str, start_ns: int, origin: Image) -> Sandbox:
+    async def _start(self, spec: Spec, name: str, start_ns: int, origin: Image) -> Sandbox:
         bundle = self._bundle(name, spec)
         defaults = Defaults(env=origin.env, cwd=origin.cwd, user=origin.user)
         birth = Birth(
