@@ -7,6 +7,7 @@ import pytest
 
 from dutyfree.testing.daemons import bench, docker_engine  # noqa: F401 - fixtures for every folder
 from dutyfree.testing.leaks import TOKEN_VARIABLE, holdings, leaked
+from dutyfree.testing.machines import machines  # noqa: F401 - as above
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,5 +1,5 @@
-/* The agent as a program of its own: dutyfree-agent [--fd N] [--version]. The stream is stdio unless a descriptor is
- * named. */
+/* The agent as a program of its own: dutyfree-agent [--fd N | --machine] [--version]. The stream is stdio unless a
+ * descriptor is named. --machine: not PID 1, but all the same in a control group that is the sandbox's alone. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "agent.h"
 
 static int usage(void) {
-    fputs("usage: dutyfree-agent [--fd N] [--version]\n", stderr);
+    fputs("usage: dutyfree-agent [--fd N | --machine] [--version]\n", stderr);
     return 2;
 }
 
@@ -20,6 +20,7 @@ static int own_oom_counter(void) {
 }
 
 int main(int argc, char **argv) {
+    bool in_machine = false;
     struct agent_options options = {.in_fd = 0, .out_fd = 1, .oom_fd = -1, .score_fd = -1, .init = getpid() == 1};
     if (argc == 2 && !strcmp(argv[1], "--version")) {
         printf("dutyfree-agent protocol %d\n", WIRE_VERSION);
@@ -31,10 +32,12 @@ int main(int argc, char **argv) {
         if (*end || end == argv[2] || fd < 0 || fd > 65535)
             return usage();
         options.in_fd = options.out_fd = (int)fd;
+    } else if (argc == 2 && !strcmp(argv[1], "--machine")) {
+        in_machine = true;
     } else if (argc != 1) {
         return usage();
     }
-    if (options.init)
+    if (options.init || in_machine)
         options.oom_fd = own_oom_counter();
     agent_serve(&options);
 }

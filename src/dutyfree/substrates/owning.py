@@ -43,10 +43,13 @@ class OwningSubstrate(Substrate):
         if self._closed:
             raise Misuse("the substrate is closed", driver=self.name)
         check_offered(spec, self.capabilities, driver=self.name)
-        number = f"{os.getpid()}-{next(self._numbers)}-{os.urandom(3).hex()}"
-        box = await self._make(spec, f"dutyfree-{self.name}-{number}", start_ns)
+        box = await self._make(spec, self._name(), start_ns)
         self._boxes.add(box)
         return box
+
+    def _name(self) -> str:
+        """For a sandbox: whose it is can be told by it."""
+        return f"dutyfree-{self.name}-{os.getpid()}-{next(self._numbers)}-{os.urandom(3).hex()}"
 
     @abstractmethod
     async def _make(self, spec: Spec, name: str, start_ns: int) -> Sandbox:
