@@ -111,7 +111,9 @@ void root_mount(void) {
         must_mount("upper", "/upper", "tmpfs", MS_NOATIME, "mode=755,size=75%");
     mkdir("/upper/upper", 0755);
     mkdir("/upper/work", 0755);
-    must_mount("root", NEW_ROOT, "overlay", MS_NOATIME, "lowerdir=/lower,upperdir=/upper/upper,workdir=/upper/work");
+    /* /extra: files that the initramfs brings for the root, above the image's. */
+    must_mount("root", NEW_ROOT, "overlay", MS_NOATIME,
+               "lowerdir=/extra:/lower,upperdir=/upper/upper,workdir=/upper/work");
     umount2("/proc", MNT_DETACH);
     umount2("/sys", MNT_DETACH);
     umount2("/dev", MNT_DETACH);

@@ -69,13 +69,13 @@ static void child_begin(void) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setsid();
 }
 
 static _Noreturn void agent_exec(int port, bool first) {
     char *const argv[] = {"dutyfree-agent", first ? NULL : "--machine", NULL};
     char *const env[] = {NULL};
     child_begin();
+    setsid();
     if (dup2(port, 0) >= 0 && dup2(port, 1) >= 0)
         fexecve(agent_fd, argv, env);
     _exit(71);
@@ -121,7 +121,10 @@ static bool start_program(char *words, bool wait) {
     pid_t pid = count ? fork() : -1;
     if (pid == 0) {
         child_begin();
-        if (group_enter())
+        /* A daemon that finds itself a session's leader and our child thinks that it went to the background already. */
+        if (!wait)
+            setsid();
+        if (group_enter() && unshare(CLONE_NEWNS) == 0 && group_show())
             execv(argv[0], argv);
         _exit(71);
     }

@@ -82,7 +82,11 @@ class Birth:
 
 
 async def boot_agent(
-    birth: Birth, source: Source, *, hello_timeout_s: float = HELLO_TIMEOUT_S, kind: type[Box] = AgentSandbox
+    birth: Birth,
+    source: Source,
+    *,
+    hello_timeout_s: float = HELLO_TIMEOUT_S,
+    kind: type[Box] = AgentSandbox,  # type: ignore[assignment] # type variables have no defaults before Python 3.13
 ) -> Box:
     """Take over the stream to an agent that was just started; on failure or cancellation everything is released."""
     created_ns = birth.created()

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 from dutyfree.substrates.qemu.kernel import Kernel
 
 _FOLDER, _PROGRAM, _FILE = 0o040755, 0o100755, 0o100644
-_FOLDERS = ("dev", "proc", "sys", "lower", "upper", "root", "ko")
+_FOLDERS = ("dev", "proc", "sys", "lower", "upper", "root", "ko", "extra")
 
 
 def initramfs(kernel: Kernel, *, init: Path, agent: Path) -> bytes:
     """The same bytes for the same programs and kernel."""
     return b"".join(_archive(kernel, init, agent))
+
+
+def extra(files: Mapping[str, tuple[int, bytes]]) -> bytes:
+    """A second archive, to follow the first: files (path without the first slash, mode, content) above the image's own."""
+    folders = {str(parent) for path in files for parent in PurePosixPath(path).parents if str(parent) != "."}
+    parts = [_member(f"extra/{folder}", _FOLDER, b"") for folder in sorted(folders)]
+    parts += [_member(f"extra/{path}", 0o100000 | mode, content) for path, (mode, content) in files.items()]
+    return b"".join([*parts, _member("TRAILER!!!", 0, b"")])
 
 
 def _archive(kernel: Kernel, init: Path, agent: Path) -> Iterator[bytes]:

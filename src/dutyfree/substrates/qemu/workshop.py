@@ -29,7 +29,7 @@ from dutyfree.substrates.sweep import is_orphan, owner_mark
 
 ENABLE = "make substrates"
 KEPT_S = 7 * 86_400.0
-_PLACES = ("disks", "templates", "writes")
+_PLACES = ("disks", "templates", "writes", "keys")
 
 
 def obstacle(home: Path) -> str | None:

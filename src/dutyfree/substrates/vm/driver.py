@@ -11,11 +11,14 @@ import asyncio
 from collections.abc import Mapping
 
 from dutyfree.core.contract import Availability, Substrate
+from dutyfree.core.errors import Unavailable
 from dutyfree.core.spec import Storage
 from dutyfree.substrates.engine.options import dispatch_of
 from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.qemu.offer import accel_of, look, machine_capabilities
-from dutyfree.substrates.qemu.workshop import open_workshop
+from dutyfree.substrates.qemu.workshop import ENABLE, open_workshop
+from dutyfree.substrates.vm.remote import SshVmSubstrate
+from dutyfree.substrates.vm.ssh import obstacle
 from dutyfree.substrates.vm.substrate import VmSubstrate
 
 STORAGES: frozenset[Storage] = frozenset({"memory", "disk"})
@@ -34,9 +37,13 @@ class VmDriver:
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Judge, prepare, sweep."""
         accel = accel_of(options, ("dispatch", "accel", "kernel"), self.name)
-        workshop = await asyncio.to_thread(open_workshop, self.name, Store.default(), accel)
-        offered = machine_capabilities(dispatch_of(options), workshop.accel, STORAGES)
-        return VmSubstrate(workshop, offered, line=options.get("kernel", ""))
+        store, dispatch = Store.default(), dispatch_of(options)
+        if dispatch == "api" and (why := obstacle(store.root)) is not None:
+            raise Unavailable(why, enable=ENABLE, driver=self.name)
+        workshop = await asyncio.to_thread(open_workshop, self.name, store, accel)
+        offered = machine_capabilities(dispatch, workshop.accel, STORAGES)
+        kind = VmSubstrate if dispatch == "agent" else SshVmSubstrate
+        return kind(workshop, offered, line=options.get("kernel", ""))
 
 
 driver = VmDriver()

@@ -17,7 +17,7 @@ from dutyfree.substrates.image.disk import make_filesystem
 from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.owning import OwningSubstrate
 from dutyfree.substrates.qemu.control import bounds, fresh
-from dutyfree.substrates.qemu.machine import Machine, speaking, start_machine
+from dutyfree.substrates.qemu.machine import Boot, Machine, speaking, start_machine
 from dutyfree.substrates.qemu.offer import check_writes, cpus_for, memory_for
 from dutyfree.substrates.qemu.plan import Hardware, agent_port
 from dutyfree.substrates.qemu.workshop import Workshop
@@ -51,7 +51,7 @@ class VmSubstrate(OwningSubstrate):
         image = await self._image(spec.image)
         disk = await self._workshop.disk(image)
         with self._writes(spec) as writes:
-            machine = self._start(spec, [disk, *writes])
+            machine = self._start(spec, [disk, *writes], image)
         birth = Birth(
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=machine.end,
             failure=machine.words, defaults=Defaults(env=image.env, cwd=image.cwd, user=image.user), start_ns=start_ns,
@@ -72,7 +72,7 @@ class VmSubstrate(OwningSubstrate):
         in_memory = birth.spec.storage == "memory"
         return [*fresh(birth.id), "loopback", *bounds(birth.spec.limits, in_memory=in_memory)]
 
-    def _start(self, spec: Spec, disks: list[Path], *, ethernet: bool = False) -> Machine:
+    def _start(self, spec: Spec, disks: list[Path], image: Image, *, ethernet: bool = False) -> Machine:
         hardware = Hardware(
             accel=self._workshop.accel,
             memory_bytes=memory_for(spec, MEMORY_BYTES),
@@ -80,10 +80,12 @@ class VmSubstrate(OwningSubstrate):
             disks=len(disks),
             ethernet=ethernet,
         )
+        return start_machine(hardware, driver=self.name, disks=disks, boot=self._boot(image))
+
+    def _boot(self, image: Image) -> Boot:
+        del image
         boot = self._workshop.boot
-        return start_machine(
-            hardware, driver=self.name, disks=disks, boot=replace(boot, line=f"{boot.line} {self._line}".strip())
-        )
+        return replace(boot, line=f"{boot.line} {self._line}".strip())
 
     @contextmanager
     def _writes(self, spec: Spec) -> Iterator[list[Path]]:
