@@ -29,6 +29,7 @@ bool group_show(void);
 /* net.c */
 bool net_loopback(void);
 bool net_ethernet(void);
+bool net_listens(const char *port);
 
 _Noreturn void machine_fail(const char *step);
 bool write_text(const char *path, const char *text);

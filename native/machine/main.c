@@ -2,7 +2,7 @@
  *
  *   seed HEX             new randomness        clock NS          the time of day
  *   name HOSTNAME        the machine's name    upper OPTIONS     remount what takes the writes
- *   limit FILE VALUE     of the control group  loopback · ethernet
+ *   limit FILE VALUE     of the control group  loopback · ethernet · listens PORT (wait until somebody does)
  *   agent PORT           start an agent on that port; the first one is PID 1 of a pid namespace that later ones join
  *   run PROGRAM WORD…    start a program that nobody waits for · call PROGRAM WORD…   wait for its end, whatever that
  * is
@@ -121,9 +121,7 @@ static bool start_program(char *words, bool wait) {
     pid_t pid = count ? fork() : -1;
     if (pid == 0) {
         child_begin();
-        /* A daemon that finds itself a session's leader and our child thinks that it went to the background already. */
-        if (!wait)
-            setsid();
+        setsid();
         if (group_enter() && unshare(CLONE_NEWNS) == 0 && group_show())
             execv(argv[0], argv);
         _exit(71);
@@ -151,6 +149,8 @@ static bool obey(char *line) {
         return net_loopback();
     if (!strcmp(line, "ethernet"))
         return net_ethernet();
+    if (!strcmp(line, "listens"))
+        return net_listens(rest);
     if (!strcmp(line, "agent"))
         return start_agent(rest);
     if (!strcmp(line, "run") || !strcmp(line, "call"))

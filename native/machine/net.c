@@ -3,12 +3,17 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "machine.h"
+
+enum { LISTEN_ATTEMPTS = 12000 };
 
 static bool set_address(int fd, struct ifreq *request, unsigned long what, const char *text) {
     struct sockaddr_in address = {.sin_family = AF_INET};
@@ -43,4 +48,29 @@ bool net_loopback(void) {
 /* The address that QEMU's own network hands out first. */
 bool net_ethernet(void) {
     return bring_up("eth0", "10.0.2.15");
+}
+
+static bool listens_now(unsigned port) {
+    FILE *table = fopen("/proc/net/tcp", "re");
+    if (!table)
+        return false;
+    char line[512];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, table)) {
+        unsigned local, state;
+        found = sscanf(line, " %*d: %*8x:%x %*8x:%*x %x", &local, &state) == 2 && local == port && state == 0x0A;
+    }
+    fclose(table);
+    return found;
+}
+
+/* Nobody announces that a server has begun to listen; the kernel's table says so. */
+bool net_listens(const char *port) {
+    for (int i = 0; i < LISTEN_ATTEMPTS; i++) {
+        if (listens_now((unsigned)atoi(port)))
+            return true;
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    errno = ETIMEDOUT;
+    return false;
 }

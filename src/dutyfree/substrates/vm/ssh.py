@@ -24,9 +24,13 @@ from dutyfree.substrates.api.streamed import streamed
 from dutyfree.substrates.oci.user import user_ids
 from dutyfree.substrates.qemu.machine import Machine
 
-SERVER = ("/usr/sbin/sshd", "-f", "/etc/dutyfree-ssh/config")
-ORDERS = ("ethernet", "call /bin/mkdir -p /run/sshd", f"call {' '.join(SERVER)}")
-"""It goes to the background once it listens, so the last order is done when it can be reached."""
+ORDERS = (
+    "ethernet",
+    "call /bin/mkdir -p /run/sshd",
+    "run /usr/sbin/sshd -D -f /etc/dutyfree-ssh/config",
+    "listens 22",
+)
+"""Once the last is done, the server can be reached."""
 
 _CONFIG = b"""Port 22
 HostKey /etc/dutyfree-ssh/host
