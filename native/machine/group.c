@@ -37,10 +37,11 @@ bool group_enter(void) {
     return write_text(GROUP "/cgroup.procs", "0");
 }
 
-/* In a mount namespace of its own: /sys/fs/cgroup shows the group itself, as in a container. */
+/* In a mount namespace of its own: /sys/fs/cgroup shows the group itself, as in a container. The mount below it goes
+ * first: the kernel refuses one file system twice at one place. */
 bool group_show(void) {
     if (!limited)
         return true;
-    return unshare(CLONE_NEWCGROUP) == 0 &&
+    return unshare(CLONE_NEWCGROUP) == 0 && umount2(ROOT, MNT_DETACH) == 0 &&
            mount("cgroup2", ROOT, "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
 }

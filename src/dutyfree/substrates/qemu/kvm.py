@@ -39,18 +39,23 @@ class Verdict:
     """One line, for people and records."""
 
 
-def judge(device: str = DEVICE) -> Verdict:
-    """Look, for a fraction of a second; at most `PATIENCE_S`."""
+def judge(device: str = DEVICE, *, patience_s: float = PATIENCE_S) -> Verdict:
+    """Look, for a fraction of a second; at most `patience_s`."""
     if not os.path.exists(device):
         return Verdict(usable=False, reason=f"there is no {device}")
     if not os.access(device, os.R_OK | os.W_OK):
         return Verdict(usable=False, reason=f"{device} may not be opened")
     try:
         found = subprocess.run(
-            [sys.executable, "-I", __file__, device], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+            [sys.executable, "-I", __file__, device],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=patience_s,
         )
     except subprocess.TimeoutExpired:
-        return Verdict(usable=False, reason=f"a loop in a guest did not end within {PATIENCE_S:g} s")
+        return Verdict(usable=False, reason=f"a loop in a guest did not end within {patience_s:g} s")
     if found.returncode != 0:
         words = found.stderr.strip().splitlines()
         return Verdict(usable=False, reason=f"a guest cannot run: {words[-1] if words else found.returncode}")

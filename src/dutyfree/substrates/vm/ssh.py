@@ -142,7 +142,18 @@ class Ssh:
             "GlobalKnownHostsFile": "/dev/null",
         }
         flags = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
-        return ["ssh", "-F", "none", "-T", *flags, "-i", str(self.keys.path / "client"), "-p", str(self.port), "root@127.0.0.1"]
+        return [
+            "ssh",
+            "-F",
+            "none",
+            "-T",
+            *flags,
+            "-i",
+            str(self.keys.path / "client"),
+            "-p",
+            str(self.port),
+            "root@127.0.0.1",
+        ]
 
 
 def remote(wanted: Execution, layers: Sequence[Path]) -> str:
