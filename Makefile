@@ -40,7 +40,7 @@ format: setup ## rewrite the sources as `check` wants them
 speed: setup ## the native substrate against its rivals, as ratios in one run
 	$(BIN)/python -m benchmarks.speed
 
-substrates: ## (root, Debian) install and start what this machine can have: docker, podman, runc, gVisor
+substrates: ## (root, Debian) install and start what this machine can have: docker, podman, runc, gVisor, QEMU
 	scripts/substrates.sh start
 
 substrates-stop: ## end what `make substrates` started; packages and images stay

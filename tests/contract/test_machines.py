@@ -5,10 +5,13 @@ import os
 from typing import ClassVar
 
 import pytest
+from test_containers import API_GAPS, ApiMixin
 
 from dutyfree.core.contract import Substrate
 from dutyfree.core.pending import Pending
+from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.registry import connect
+from dutyfree.substrates.vm.ssh import obstacle
 from dutyfree.testing import ContractSuite
 from dutyfree.testing.machines import ALL, ASKED
 
@@ -72,3 +75,16 @@ class TestMicrovm(MachineSuite):
 class TestVm(MachineSuite):
     substrate_name = "vm"
     cases = VM_CASES
+
+
+class TestVmApi(ApiMixin, TestVm):
+    """One ssh connection per action."""
+
+    cases = API_CASES
+    gaps: ClassVar[dict[str, str]] = API_GAPS
+
+    @pytest.fixture(autouse=True)
+    def _server(self, machines: None) -> None:
+        why = obstacle(Store.default().root)
+        if why is not None:
+            pytest.skip(f"vm?dispatch=api: {why}; enable: make substrates")

@@ -52,7 +52,7 @@ def qemu_version() -> str:
 
 
 class Workshop:
-    """Owns the initramfs; knows the places."""
+    """Owns the initramfs; knows the places. Holds nothing before the first machine."""
 
     def __init__(self, driver: str, store: Store, accel: Accel, why: str) -> None:
         kernel = find_kernel(store.root)
@@ -68,13 +68,13 @@ class Workshop:
         agent = agent_program(driver)
         archive = initramfs(kernel, init=agent.with_name("dutyfree-machine"), agent=agent)
         self.programs = archive
-        self._initramfs = os.memfd_create("dutyfree-initramfs", os.MFD_CLOEXEC)
-        with open(self._initramfs, "wb", closefd=False) as file:
-            file.write(archive)
+        self._initramfs = -1
 
     @property
     def boot(self) -> Boot:
-        """What a machine starts with."""
+        """What a machine starts with; opened at the first use."""
+        if self._initramfs < 0:
+            self._initramfs = memory_file(self.programs)
         return Boot(kernel=self.kernel.image, initramfs=self._initramfs)
 
     def place(self, name: str) -> Path:
@@ -123,6 +123,14 @@ class Workshop:
                 raise
             finally:
                 scratch.unlink(missing_ok=True)
+
+
+def memory_file(content: bytes) -> int:
+    """A descriptor of a file that exists in memory only; the caller closes it."""
+    fd = os.memfd_create("dutyfree-initramfs", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(content)
+    return fd
 
 
 def open_workshop(driver: str, store: Store, accel: str) -> Workshop:

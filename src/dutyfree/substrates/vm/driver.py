@@ -43,7 +43,8 @@ class VmDriver:
         workshop = await asyncio.to_thread(open_workshop, self.name, store, accel)
         offered = machine_capabilities(dispatch, workshop.accel, STORAGES)
         kind = VmSubstrate if dispatch == "agent" else SshVmSubstrate
-        return kind(workshop, offered, line=options.get("kernel", ""))
+        # In a thread for the keys, which a program makes.
+        return await asyncio.to_thread(lambda: kind(workshop, offered, line=options.get("kernel", "")))
 
 
 driver = VmDriver()

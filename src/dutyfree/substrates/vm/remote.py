@@ -14,7 +14,7 @@ from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.image.store import delete
 from dutyfree.substrates.qemu.initramfs import extra
 from dutyfree.substrates.qemu.machine import Boot, Machine
-from dutyfree.substrates.qemu.workshop import Workshop
+from dutyfree.substrates.qemu.workshop import Workshop, memory_file
 from dutyfree.substrates.vm.ssh import ORDERS, Keys, Ssh, forwarded_port
 from dutyfree.substrates.vm.substrate import VmSubstrate
 
@@ -40,11 +40,8 @@ class SshVmSubstrate(VmSubstrate):
     def _boot(self, image: Image) -> Boot:
         """The initramfs brings the server, and the image's accounts with one more."""
         if image.key not in self._archives:
-            archive = os.memfd_create("dutyfree-initramfs", os.MFD_CLOEXEC)
-            self._archives[image.key] = archive
-            with open(archive, "wb", closefd=False) as file:
-                file.write(self._workshop.programs)
-                file.write(extra(self._keys.files(self._workshop.store.root, image.layers)))
+            server = extra(self._keys.files(self._workshop.store.root, image.layers))
+            self._archives[image.key] = memory_file(self._workshop.programs + server)
         return replace(super()._boot(image), initramfs=self._archives[image.key])
 
     async def _reach(self, machine: Machine, birth: Birth, image: Image) -> Sandbox:

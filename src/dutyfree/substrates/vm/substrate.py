@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from dutyfree.substrates.boot import Birth, Defaults, boot_agent
 from dutyfree.substrates.image.disk import make_filesystem
 from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.owning import OwningSubstrate
+from dutyfree.substrates.poll import settled
 from dutyfree.substrates.qemu.control import bounds, fresh
 from dutyfree.substrates.qemu.machine import Boot, Machine, speaking, start_machine
 from dutyfree.substrates.qemu.offer import check_writes, cpus_for, memory_for
@@ -50,7 +51,7 @@ class VmSubstrate(OwningSubstrate):
         check_writes(spec, self.name)
         image = await self._image(spec.image)
         disk = await self._workshop.disk(image)
-        with self._writes(spec) as writes:
+        async with self._writes(spec) as writes:
             machine = self._start(spec, [disk, *writes], image)
         birth = Birth(
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=machine.end,
@@ -87,15 +88,15 @@ class VmSubstrate(OwningSubstrate):
         boot = self._workshop.boot
         return replace(boot, line=f"{boot.line} {self._line}".strip())
 
-    @contextmanager
-    def _writes(self, spec: Spec) -> Iterator[list[Path]]:
+    @asynccontextmanager
+    async def _writes(self, spec: Spec) -> AsyncIterator[list[Path]]:
         """A disk for the writes, if they go to one. It has no name any more once the machine holds it."""
         if spec.storage == "memory":
             yield []
             return
         path = self._workshop.scratch("writes")
         try:
-            make_filesystem(path, DISK_BYTES, ["-O", "^has_journal", "-m", "0"])
+            await settled(asyncio.to_thread(make_filesystem, path, DISK_BYTES, ["-O", "^has_journal", "-m", "0"]))
             yield [path]
         finally:
             path.unlink(missing_ok=True)
