@@ -36,8 +36,10 @@ class Control:
 
     async def order(self, *lines: str) -> None:
         """Give orders, all at once, and wait until each was done."""
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(self._end, "".join(f"{line}\n" for line in lines).encode())
+        try:
+            await asyncio.get_running_loop().sock_sendall(self._end, "".join(f"{line}\n" for line in lines).encode())
+        except OSError as error:
+            raise SandboxLost(f"the machine ended: {error.strerror}", driver=self._driver) from error
         for line in lines:
             answer = await self._line()
             if answer != "ok":
@@ -55,7 +57,7 @@ class Control:
         while b"\n" not in self._pending:
             try:
                 data = await asyncio.get_running_loop().sock_recv(self._end, 4096)
-            except ConnectionError:
+            except OSError:
                 data = b""
             self._pending += data
             if not data or len(self._pending) > _LONGEST_LINE:

@@ -84,10 +84,11 @@ class Machine:
 
     async def _kill(self) -> None:
         self.process.kill()
+        # First its end, which those see who wait for its answers; a socket closed under them would not tell.
+        await exit_of(self.process)
         self.stream.close()
         self.control.close()
         self.monitor.close()
-        await exit_of(self.process)
         console, self._console = self._console, -1
         os.close(console)
 
@@ -170,6 +171,6 @@ async def speaking(machine: Machine) -> None:
     """Wait for its monitor; `DriverError` with its own words if it ended at once."""
     try:
         await machine.monitor.greet()
-    except (SandboxLost, ConnectionError) as error:
+    except SandboxLost as error:
         why = await machine.words()
         raise DriverError(f"QEMU did not start: {why or error}", driver=machine.driver, stage="create") from error

@@ -36,7 +36,7 @@ class Monitor:
     async def call(self, command: str, arguments: Mapping[str, Any] | None = None, fd: int | None = None) -> Any:
         """One command and its answer. `DriverError` with QEMU's own words if it refuses."""
         request = json.dumps({"execute": command, **({"arguments": arguments} if arguments else {})}).encode()
-        await self._send(request, fd)
+        self._send(request, fd)
         while True:
             answer = await self._line()
             if "event" in answer:
@@ -50,17 +50,20 @@ class Monitor:
         """Let go of it; the machine goes on."""
         self._end.close()
 
-    async def _send(self, request: bytes, fd: int | None) -> None:
-        if fd is None:
-            await asyncio.get_running_loop().sock_sendall(self._end, request)
-            return
-        # Short enough for the socket's buffer, and a descriptor goes with the first byte.
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
-        self._end.sendmsg([request], rights)
+    def _send(self, request: bytes, fd: int | None) -> None:
+        """Requests are short enough for the socket's buffer; a descriptor goes with the first byte."""
+        rights = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+        try:
+            self._end.sendmsg([request], rights)
+        except OSError as error:
+            raise SandboxLost(f"its monitor ended: {error.strerror}", driver=self._driver) from error
 
     async def _line(self) -> dict[str, Any]:
         while b"\n" not in self._pending:
-            data = await asyncio.get_running_loop().sock_recv(self._end, 1 << 16)
+            try:
+                data = await asyncio.get_running_loop().sock_recv(self._end, 1 << 16)
+            except OSError:
+                data = b""
             self._pending += data
             if not data or len(self._pending) > _LONGEST_LINE:
                 raise SandboxLost("its monitor ended", driver=self._driver)
