@@ -18,10 +18,9 @@ from dutyfree.core.pending import finish
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.image.store import delete
 from dutyfree.substrates.qemu.control import clock
-from dutyfree.substrates.qemu.machine import NOBODY, Boot, Machine, Memory, speaking, start_machine
+from dutyfree.substrates.qemu.machine import NOBODY, Boot, Machine, Memory, booted, speaking, start_machine
 from dutyfree.substrates.qemu.plan import Hardware
 from dutyfree.substrates.qemu.state import load, save
-from dutyfree.substrates.vm.substrate import booted
 
 WARM = ("call /bin/bash -c true", "call /usr/bin/python3 -c pass", "call /bin/sh -c true")
 """What a template has run before it stands still: their files are then in every clone's memory. Absent ones do no harm."""

@@ -25,6 +25,8 @@ from dutyfree.substrates.qemu.plan import Descriptors, Hardware, arguments
 
 PROGRAM = "qemu-system-x86_64"
 NOBODY = 65534
+BOOT_S = 180.0
+"""For an emulated processor on a machine in distress."""
 _WORDS_BYTES = 2000
 
 
@@ -174,3 +176,14 @@ async def speaking(machine: Machine) -> None:
     except SandboxLost as error:
         why = await machine.words()
         raise DriverError(f"QEMU did not start: {why or error}", driver=machine.driver, stage="create") from error
+
+
+async def booted(machine: Machine) -> None:
+    """Wait until its first process takes orders; `DriverError` with its last words if it ended or takes too long."""
+    try:
+        async with asyncio.timeout(BOOT_S):
+            await speaking(machine)
+            await machine.control.ready()
+    except TimeoutError as error:
+        why = await machine.words()
+        raise DriverError(f"not booted within {BOOT_S:g} s: {why}", driver=machine.driver, stage="boot") from error

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from dutyfree.core.contract import Capabilities, Sandbox
-from dutyfree.core.errors import DriverError
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.substrates.boot import Birth, Defaults, boot_agent
@@ -18,7 +17,7 @@ from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.owning import OwningSubstrate
 from dutyfree.substrates.poll import settled
 from dutyfree.substrates.qemu.control import bounds, fresh
-from dutyfree.substrates.qemu.machine import Boot, Machine, speaking, start_machine
+from dutyfree.substrates.qemu.machine import Boot, Machine, booted, start_machine
 from dutyfree.substrates.qemu.offer import check_writes, cpus_for, memory_for
 from dutyfree.substrates.qemu.plan import Hardware, agent_port
 from dutyfree.substrates.qemu.workshop import Workshop
@@ -26,8 +25,6 @@ from dutyfree.substrates.qemu.workshop import Workshop
 MEMORY_BYTES = 1 << 30
 DISK_BYTES = 16 << 30
 """Of the disk that takes the writes, where they go to disk; sparse."""
-BOOT_S = 180.0
-"""For an emulated processor on a machine in distress."""
 
 
 class VmSubstrate(OwningSubstrate):
@@ -100,14 +97,3 @@ class VmSubstrate(OwningSubstrate):
             yield [path]
         finally:
             path.unlink(missing_ok=True)
-
-
-async def booted(machine: Machine) -> None:
-    """Wait until its first process takes orders; `DriverError` with its last words if it ended or takes too long."""
-    try:
-        async with asyncio.timeout(BOOT_S):
-            await speaking(machine)
-            await machine.control.ready()
-    except TimeoutError as error:
-        why = await machine.words()
-        raise DriverError(f"not booted within {BOOT_S:g} s: {why}", driver=machine.driver, stage="boot") from error
