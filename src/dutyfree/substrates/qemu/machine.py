@@ -28,6 +28,8 @@ NOBODY = 65534
 BOOT_S = 180.0
 """For an emulated processor on a machine in distress."""
 _WORDS_BYTES = 2000
+_WAYS = ((False,), (False, True))
+"""How disks are opened: the image's, and the one that takes the writes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +125,10 @@ def start_machine(
                 agent=pairs[2][1].fileno() if agent else None,
                 generation=generation,
                 console=console,
-                disks=tuple(opened.enter_context(_opened(path, writable=i > 0)) for i, path in enumerate(disks)),
+                disks=tuple(
+                    tuple(opened.enter_context(_opened(path, writable=writable)) for writable in ways)
+                    for path, ways in zip(disks, _WAYS, strict=False)
+                ),
                 kernel=opened.enter_context(_opened(boot.kernel)) if boot else None,
                 initramfs=boot.initramfs if boot else None,
                 memory=opened.enter_context(_opened(memory.path, writable=True)) if memory else None,
@@ -138,7 +143,7 @@ def start_machine(
 
 
 def _start(argv: Sequence[str], fds: Descriptors, driver: str) -> subprocess.Popen[bytes]:
-    inherited = [fds.monitor, fds.control, fds.console, *fds.disks]
+    inherited = [fds.monitor, fds.control, fds.console, *(fd for disk in fds.disks for fd in disk)]
     inherited += [fd for fd in (fds.agent, fds.kernel, fds.initramfs, fds.memory) if fd is not None]
     try:
         return subprocess.Popen(

@@ -37,8 +37,8 @@ class Descriptors:
     monitor: int
     control: int
     console: int
-    disks: tuple[int, ...]
-    """The image's first, read-only."""
+    disks: tuple[tuple[int, ...], ...]
+    """The image's first, read-only; a writable one twice, since QEMU opens it for reading before it writes."""
     agent: int | None = None
     """The stream of the agent that is alive; others speak to nobody."""
     generation: int = 1
@@ -103,10 +103,11 @@ def _ports(fds: Descriptors) -> Iterator[str]:
         yield from ("-device", f"virtserialport,bus=ports.0,nr={generation + 1},chardev={name},name={name}")
 
 
-def _disks(disks: Sequence[int]) -> Iterator[str]:
-    for number, fd in enumerate(disks):
+def _disks(disks: Sequence[Sequence[int]]) -> Iterator[str]:
+    for number, fds in enumerate(disks):
         read_only = "on" if number == 0 else "off"
-        yield from ("-add-fd", f"fd={fd},set={number}")
+        for fd in fds:
+            yield from ("-add-fd", f"fd={fd},set={number}")
         # Nothing of a sandbox outlives it, so nothing has to reach the medium.
         cache = f"cache=unsafe,aio=threads,readonly={read_only}"
         yield from ("-drive", f"if=none,id=disk{number},file=/dev/fdset/{number},format=raw,{cache}")

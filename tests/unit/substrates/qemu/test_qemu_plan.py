@@ -3,7 +3,7 @@
 from dutyfree.substrates.qemu.plan import Descriptors, Hardware, agent_port, arguments
 
 HARDWARE = Hardware(accel="tcg", memory_bytes=256 << 20)
-FDS = Descriptors(monitor=5, control=6, console=7, disks=(8,), agent=9, kernel=10, initramfs=11)
+FDS = Descriptors(monitor=5, control=6, console=7, disks=((8,),), agent=9, kernel=10, initramfs=11)
 
 
 def after(words, flag):
@@ -30,14 +30,14 @@ def test_the_network_for_ssh_leads_nowhere_else():
 
 
 def test_the_images_disk_is_read_only_and_the_second_is_not():
-    words = arguments(HARDWARE, Descriptors(monitor=5, control=6, console=7, disks=(8, 12)), boot="quiet")
+    words = arguments(HARDWARE, Descriptors(monitor=5, control=6, console=7, disks=((8,), (12, 13))), boot="quiet")
     first, second = after(words, "-drive")
     assert "readonly=on" in first
     assert "readonly=off" in second
 
 
 def test_a_clone_waits_for_its_state_on_private_memory():
-    fds = Descriptors(monitor=5, control=6, console=7, disks=(8,), agent=9, generation=2, memory=12)
+    fds = Descriptors(monitor=5, control=6, console=7, disks=((8,),), agent=9, generation=2, memory=12)
     words = arguments(HARDWARE, fds, boot=None)
     assert after(words, "-incoming") == ["defer"]
     assert "share=off" in after(words, "-object")[0]
