@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-PROGRAMS := dutyfree-agent dutyfree-spawner
+PROGRAMS := dutyfree-agent dutyfree-spawner dutyfree-machine
 PACKAGED := $(addprefix src/dutyfree/_native/,$(PROGRAMS))
 NATIVE_SOURCES := $(wildcard native/*/*.c native/*/*.h)
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -17,7 +17,7 @@ help: ## this list
 
 setup: $(VENV)/.stamp native ## virtual environment, pinned dependencies, native programs
 
-native: $(PACKAGED) ## the two C programs, put beside the Python sources
+native: $(PACKAGED) ## the C programs, put beside the Python sources
 
 bench: setup ## measure every substrate of this machine (quick profile); writes and names the report
 	$(BIN)/dutyfree measure --quick -o out/bench
@@ -55,7 +55,7 @@ soak: setup ## 50,000 sandboxes (CYCLES=N) and what is left of them: nothing
 chaos: setup ## MINUTES=2 of load and faults mixed by a seed (SEED=N plays one again); OWNERS=1000 kills owners instead
 	$(BIN)/python -m benchmarks.chaos --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) $(if $(OWNERS),--owners $(OWNERS))
 
-substrates: ## (root, Debian) install and start what this machine can have: docker, podman, runc, gVisor
+substrates: ## (root, Debian) install and start what this machine can have: docker, podman, runc, gVisor, QEMU
 	scripts/substrates.sh start
 
 substrates-stop: ## end what `make substrates` started; packages and images stay

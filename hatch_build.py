@@ -1,4 +1,4 @@
-"""Builds the two native programs into the wheel, which then needs no compiler where it is installed.
+"""Builds the native programs into the wheel, which then needs no compiler where it is installed.
 
 Refuses to make a wheel without them. Editable installs are left alone: `make setup` puts the programs beside the sources.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PROGRAMS = ("dutyfree-agent", "dutyfree-spawner")
+PROGRAMS = ("dutyfree-agent", "dutyfree-spawner", "dutyfree-machine")
 
 
 class NativeHook(BuildHookInterface):  # type: ignore[type-arg]

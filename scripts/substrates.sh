@@ -1,7 +1,8 @@
 #!/bin/bash
-# Installs and starts what this machine can have of the container substrates, or stops what it started.
+# Installs and starts what this machine can have of the container and machine substrates, or stops what it started.
 #
 #   scripts/substrates.sh start     as root on Debian; does only what is missing, and says what it did
+#   scripts/substrates.sh machines  only QEMU and what its guests need (kernel, sshd), unpacked below DUTYFREE_HOME
 #   scripts/substrates.sh stop      ends the daemon that `start` started; packages and images stay
 #
 # The Docker daemon is one of our own, beside any other: no bridge, no packet filter, its state in our directories.
@@ -10,6 +11,7 @@ set -euo pipefail
 
 RUN=/run/dutyfree/docker
 KEPT=${DUTYFREE_HOME:-/var/lib/dutyfree}/docker
+MACHINES=${DUTYFREE_HOME:-/var/lib/dutyfree}/machines
 GROUP=dutyfree-docker
 BACKPORTS_SUITE=bookworm-backports
 
@@ -63,6 +65,48 @@ install_runsc() {
     install_package runsc runsc
 }
 
+# Packages for guests are downloaded and unpacked, never installed: this machine keeps its own kernel and runs no sshd.
+unpack_packages() { # target, package...
+    local target=$1 scratch
+    shift
+    if [ -d "$target" ]; then
+        say "$target is there"
+        return
+    fi
+    scratch=$(mktemp -d)
+    chmod 755 "$scratch"
+    if (cd "$scratch" && apt-get download -qq "$@" >/dev/null 2>&1) && mkdir -p "${target%/*}" "$scratch/root"; then
+        local package
+        for package in "$scratch"/*.deb; do dpkg-deb -x "$package" "$scratch/root"; done
+        chmod 755 "$scratch/root"
+        mv "$scratch/root" "$target"
+        say "unpacked $* in $target"
+    else
+        say "cannot download $*: no virtual machines"
+    fi
+    rm -rf "$scratch"
+}
+
+fetch_machines() {
+    install_package qemu-system-x86_64 qemu-system-x86
+    install_package mkfs.ext4 e2fsprogs
+    install_package ssh openssh-client
+    local kernel
+    kernel=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends: linux-image/ { print $2; exit }')
+    if [ -z "$kernel" ]; then
+        say "the package lists name no cloud kernel (apt-get update?): no virtual machines"
+        return
+    fi
+    unpack_packages "$MACHINES/kernel/$kernel" "$kernel"
+    unpack_packages "$MACHINES/ssh" openssh-server libwrap0
+}
+
+machines() {
+    [ "$(id -u)" = 0 ] || fail "needs root: sudo scripts/substrates.sh machines"
+    installed apt-get || fail "needs Debian's apt-get"
+    fetch_machines
+}
+
 answers() { curl -s -o /dev/null --max-time 5 --unix-socket "$1" http://engine/_ping; }
 
 start_docker() {
@@ -98,6 +142,7 @@ start() {
     install_package runc runc
     install_package podman "podman uidmap"
     install_runsc
+    fetch_machines
     start_docker
     say "now: dutyfree doctor"
 }
@@ -124,6 +169,6 @@ stop() {
 }
 
 case "${1:-}" in
-    start | stop) "$1" ;;
-    *) fail "usage: substrates.sh start|stop" ;;
+    start | machines | stop) "$1" ;;
+    *) fail "usage: substrates.sh start|machines|stop" ;;
 esac

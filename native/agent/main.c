@@ -1,5 +1,5 @@
 /* The agent as a program of its own: dutyfree-agent [--fd N | --container | --version]. The stream is stdio unless a
- * descriptor is named. */
+ * descriptor is named. --container: not PID 1, but in a control group that is the sandbox's alone. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

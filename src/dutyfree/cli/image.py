@@ -35,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     give.add_argument("name", help="bench, host, a name of yours, or the path of a rootfs")
     give.add_argument("-o", "--output", type=Path, required=True, help="the file (or, for oci, the directory) to make")
     give.add_argument(
-        "--format", choices=["docker", "oci", "tar"], default="docker", help="docker: for `docker load`; oci: a layout"
+        "--format",
+        "--to",
+        choices=["docker", "oci", "tar", "disk"],
+        default="docker",
+        help="docker: for `docker load`; oci: a layout; disk: ext4, for virtual machines",
     )
 
     show = verbs.add_parser("list", help="what there is")

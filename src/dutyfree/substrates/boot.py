@@ -11,6 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from dutyfree.core.contract import Capabilities
 from dutyfree.core.errors import DriverError, SandboxLost, Unavailable
@@ -36,6 +37,8 @@ KEEPERS = 2
 """Processes that one takes of the caller's `pids`."""
 
 Source = socket.socket | tuple[int, int] | Transport
+
+Box = TypeVar("Box", bound=AgentSandbox)
 
 
 def agent_program(driver: str) -> Path:
@@ -80,7 +83,13 @@ class Birth:
         return self.created_ns
 
 
-async def boot_agent(birth: Birth, source: Source, *, hello_timeout_s: float = HELLO_TIMEOUT_S) -> AgentSandbox:
+async def boot_agent(
+    birth: Birth,
+    source: Source,
+    *,
+    hello_timeout_s: float = HELLO_TIMEOUT_S,
+    kind: type[Box] = AgentSandbox,  # type: ignore[assignment] # type variables have no defaults before Python 3.13
+) -> Box:
     """Take over the stream to an agent that was just started; on failure or cancellation everything is released."""
     created_ns = birth.created()
     link = Link.attach(source, sandbox=birth.id)
@@ -88,7 +97,7 @@ async def boot_agent(birth: Birth, source: Source, *, hello_timeout_s: float = H
     link.cause = fate.reason
     try:
         await _greet(birth, link, hello_timeout_s)
-        box = AgentSandbox(
+        box = kind(
             id=birth.id, spec=birth.spec, capabilities=birth.capabilities, timeline=birth.timeline, link=link,
             release=fate.release, env=birth.defaults.env, cwd=birth.defaults.cwd, user=birth.defaults.user,
         )  # fmt: skip

@@ -1,6 +1,6 @@
-"""An image of the store in the forms that others load: a plain tar, a `docker load` archive, an OCI layout.
+"""An image of the store in the forms that others load: a plain tar, a `docker load` archive, an OCI layout, a disk.
 
-All hold the same one layer, uncompressed, and are the same bytes for the same image. Written beside the target and
+All but the disk hold the same one layer, uncompressed, and are the same bytes for the same image. Written beside the target and
 renamed into place, so a target is whole or absent. Refuses a target that exists.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dutyfree.core.errors import Misuse
+from dutyfree.substrates.image.disk import write_disk
 from dutyfree.substrates.image.export import rootfs_tar
 from dutyfree.substrates.image.resolve import Image
 
@@ -35,8 +36,14 @@ def reference(image: Image) -> str:
 
 
 def export(image: Image, form: str, target: Path) -> None:
-    """Write `image` to `target` as `tar`, `docker` or `oci` (a directory). Blocks."""
-    writer: Callable[[Image, Path], None] = {"tar": _write_tar, "docker": _write_docker, "oci": _write_oci}[form]
+    """Write `image` to `target` as `tar`, `docker`, `oci` (a directory) or `disk` (ext4). Blocks."""
+    writers: dict[str, Callable[[Image, Path], None]] = {
+        "tar": _write_tar,
+        "docker": _write_docker,
+        "oci": _write_oci,
+        "disk": write_disk,
+    }
+    writer = writers[form]
     if target.exists() or target.is_symlink():
         raise Misuse(f"{target} exists already", field="output")
     if not target.parent.is_dir():

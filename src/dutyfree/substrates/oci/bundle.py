@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from dutyfree.core.errors import DriverError, SandboxLost
-from dutyfree.substrates.api.execution import STDERR, STDOUT, Ended, Execution, Sink
-from dutyfree.substrates.api.feed import drain, feed
+from dutyfree.substrates.api.execution import Ended, Execution, Sink
+from dutyfree.substrates.api.streamed import streamed
 from dutyfree.substrates.program import exit_of, run_program, start
 from dutyfree.substrates.sweep import owner_mark
 
@@ -98,7 +98,7 @@ class Bundle:
         flags += ["--cwd", wanted.cwd] if wanted.cwd else []
         flags += ["--user", wanted.user] if wanted.user else []
         argv = [*self._program(log), "exec", "--pid-file", str(pid), *flags, self.name, *wanted.argv]
-        code = await _streamed(argv, wanted, sink)
+        code = await streamed(argv, wanted, sink)
         ended_ns = time.time_ns()
         try:
             began_ns = pid.stat().st_mtime_ns
@@ -134,37 +134,3 @@ def said(log: Path) -> str:
             if isinstance(entry, dict) and entry.get("level") in ("error", "fatal"):
                 return str(entry.get("msg", ""))
     return lines[-1] if lines else ""
-
-
-async def _streamed(argv: Sequence[str], wanted: Execution, sink: Sink) -> int:
-    """Run a program on three sockets; its exit code, once its output has been taken."""
-    pairs = [socket.socketpair() for _ in range(3)]
-    ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    for end in ours:
-        end.setblocking(False)
-    try:
-        process = start(argv, stdin=theirs[0].fileno(), stdout=theirs[1].fileno(), stderr=theirs[2].fileno())
-    except OSError as error:
-        for end in ours:
-            end.close()
-        raise DriverError(f"cannot start {argv[0]}: {error.strerror}", stage="exec") from error
-    finally:
-        for end in theirs:
-            end.close()
-    feeder = asyncio.ensure_future(feed(ours[0], wanted))
-    drains = asyncio.gather(drain(ours[1], STDOUT, sink), drain(ours[2], STDERR, sink))
-    try:
-        code = await exit_of(process)
-        await drains
-        return code
-    finally:
-        feeder.cancel()
-        drains.cancel()
-        await asyncio.wait({feeder, asyncio.ensure_future(_ended(drains))})
-        for end in ours:
-            end.close()
-
-
-async def _ended(work: asyncio.Future[Any]) -> None:
-    with suppress(asyncio.CancelledError, OSError):
-        await work

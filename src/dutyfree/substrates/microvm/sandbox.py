@@ -1,0 +1,31 @@
+"""`MicrovmSandbox`: a clone that can be copied while it runs, processes and all."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from dutyfree.core.contract import Sandbox, Snapshot
+from dutyfree.core.errors import Misuse
+from dutyfree.core.pending import Pending
+from dutyfree.guest.sandbox import AgentSandbox
+
+TakeSnapshot = Callable[[AgentSandbox, str | None], Awaitable[Snapshot]]
+MakeFork = Callable[[AgentSandbox, int], Awaitable[Sequence[Pending[Sandbox]]]]
+
+
+class MicrovmSandbox(AgentSandbox):
+    """What is kept of it is memory: processes go on in whatever starts from it."""
+
+    take_snapshot: TakeSnapshot
+    """Set by the substrate, like the next."""
+    make_fork: MakeFork
+
+    async def snapshot(self, key: str | None = None) -> Snapshot:
+        """Files, memory and processes as they are now."""
+        return await self.take_snapshot(self, key)
+
+    async def fork(self, n: int) -> Sequence[Pending[Sandbox]]:
+        """`n` copies that go on from here."""
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise Misuse(f"must be a whole number above 0, not {n!r}", field="n", sandbox=self.id)
+        return await self.make_fork(self, n)
