@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from dutyfree.core.contract import Sandbox
+from dutyfree.core.egress import Egress
 from dutyfree.core.spec import Limits, Network, Spec, Storage
 from dutyfree.warm.chain import Chain
 from dutyfree.warm.demand import Demand
 
-Shape = tuple[Limits, Network, Storage]
+Shape = tuple[Limits, Network | Egress, Storage]
 """What a sandbox cannot change after its creation. Environment, directory and user are given with each action."""
 
 Kind = tuple[str, Shape]
