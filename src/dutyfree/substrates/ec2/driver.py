@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dutyfree.core.contract import Availability, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import Misuse
 from dutyfree.substrates.ec2.cloud import Cloud, Kind
 from dutyfree.substrates.ec2.substrate import CAPABILITIES, Ec2Substrate, Way
@@ -25,6 +25,10 @@ class Ec2Driver:
 
     name = "ec2"
     summary = "a cloud machine for each sandbox: started, reached by ssh, terminated"
+
+    def declared(self) -> list[Capabilities]:
+        """For root on the instance."""
+        return [CAPABILITIES]
 
     def probe(self) -> Availability:
         """Whether the account can do it is only known once it is tried, which costs money."""

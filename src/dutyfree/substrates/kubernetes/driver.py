@@ -17,8 +17,9 @@ from pathlib import Path
 
 import aiohttp  # noqa: F401 - its absence is this extra's; the heavy imports come with the first use
 
-from dutyfree.core.contract import Availability, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import DutyfreeError, Unavailable
+from dutyfree.core.spec import Network
 from dutyfree.substrates.engine.options import check_options, dispatch_of, profile_of
 
 OUR_KUBECONFIG = "/run/dutyfree/cluster/kubeconfig"
@@ -35,6 +36,13 @@ class KubernetesDriver:
 
     name = "kubernetes"
     summary = "pods of a cluster, by its API"
+
+    def declared(self) -> list[Capabilities]:
+        """In both dispatch modes, on a cluster whose namespace has no network."""
+        from dutyfree.substrates.kubernetes.substrate import Settings, pod_capabilities  # noqa: PLC0415 - as above
+
+        networks: frozenset[Network] = frozenset({"none"})
+        return [pod_capabilities(networks, Settings()), pod_capabilities(networks, Settings(dispatch="api"))]
 
     def probe(self) -> Availability:
         """Ask the cluster of the kubeconfig what it is; nothing is made in it."""

@@ -30,6 +30,10 @@ class MicrovmDriver:
     name = "microvm"
     summary = "clones of a booted virtual machine, memory copy-on-write, on QEMU"
 
+    def declared(self) -> list[Capabilities]:
+        """Emulated: with KVM the isolation is stronger."""
+        return [offered("tcg")]
+
     def probe(self) -> Availability:
         """Look for QEMU and a kernel; judge KVM."""
         return look(offered("tcg"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 
-from dutyfree.core.contract import Availability, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.substrates.ssh.client import Client
 from dutyfree.substrates.ssh.substrate import CAPABILITIES, open_ssh
 
@@ -19,6 +19,10 @@ class SshDriver:
 
     name = "ssh"
     summary = "a Linux machine that is there already, by ssh: our agent on one stream per sandbox"
+
+    def declared(self) -> list[Capabilities]:
+        """For root on the other machine."""
+        return [CAPABILITIES]
 
     def probe(self) -> Availability:
         """The program is there; whether a machine answers is only known once one is named."""

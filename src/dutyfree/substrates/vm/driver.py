@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from dutyfree.core.contract import Availability, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.spec import Storage
 from dutyfree.substrates.engine.options import dispatch_of
@@ -29,6 +29,10 @@ class VmDriver:
 
     name = "vm"
     summary = "a virtual machine per sandbox, booted cold, on QEMU"
+
+    def declared(self) -> list[Capabilities]:
+        """In both dispatch modes, emulated: with KVM the isolation is stronger."""
+        return [machine_capabilities("agent", "tcg", STORAGES), machine_capabilities("api", "tcg", STORAGES)]
 
     def probe(self) -> Availability:
         """Look for QEMU and a kernel; judge KVM."""
