@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dutyfree.core.contract import Substrate
 from dutyfree.probe.canary import marked_processes, marked_processes_end
-from dutyfree.probe.scene import Stage, need, shares_kernel, spec_of, stage
+from dutyfree.probe.scene import Stage, need, shares_kernel, stage
 from dutyfree.probe.verdict import Probe, Verdict, broke, held
 
 
@@ -196,45 +196,6 @@ async def names(substrate: Substrate) -> Verdict:
     )
 
 
-MANIFEST = (
-    "find / -xdev \\( -path /proc -o -path /sys -o -path /dev \\) -prune"
-    " -o -printf '%p %y %m %U:%G %s %T@ %n %l\\n' | sort; find /etc /root -xdev -type f -exec sha256sum {} + | sort"
-)
-"""Every file's metadata, and the content of what is small and tells most."""
-
-MEDDLE = """
-chmod 700 / /etc /usr 2>/dev/null; chown 7:7 /etc/passwd /tmp; touch -d @0 /etc/hosts /root /var/tmp
-python3 -c 'import os; os.setxattr("/etc/passwd", "user.mark", b"x")'; ln /etc/group /etc/group2; rm -r /srv /var/log
-"""
-
-
-async def metadata(substrate: Substrate) -> Verdict:
-    """78: modes, owners, times, attributes and links are as before, exactly."""
-    need(substrate.capabilities.reset, "reset is not offered")
-    async with substrate.create(spec_of(substrate)) as box:
-        before = await box.run(MANIFEST, timeout_s=60)
-        await box.run(MEDDLE, timeout_s=30)
-        changed = await box.run(MANIFEST, timeout_s=60)
-        need(before.ok and before.stdout != changed.stdout, "files could not be changed")
-        await box.reset()
-        after = await box.run(MANIFEST, timeout_s=60)
-    lines = before.stdout.count(b"\n")
-    return held(f"{lines} lines are the same") if after.stdout == before.stdout else broke("files differ after a reset")
-
-
-async def repeated(substrate: Substrate) -> Verdict:
-    """81: two resets give the same, byte for byte."""
-    need(substrate.capabilities.reset, "reset is not offered")
-    seen = []
-    async with substrate.create(spec_of(substrate)) as box:
-        for _ in range(2):
-            await box.run(MEDDLE, timeout_s=30)
-            await box.reset()
-            seen.append(await box.run(MANIFEST, timeout_s=60))
-    need(seen[0].ok and seen[0].stdout != b"", "the files cannot be listed")
-    return held("the manifests are equal") if seen[0].stdout == seen[1].stdout else broke("two resets differ")
-
-
 async def siblings(substrate: Substrate) -> Verdict:
     """80: forks do not see each other's writes."""
     need(substrate.capabilities.fork, "fork is not offered")
@@ -259,7 +220,5 @@ PROBES = (
     Probe(id=74, name="planted-edits", group="contamination", run=planted_edits),
     Probe(id=76, name="process-state", group="contamination", run=process_state),
     Probe(id=77, name="image-layers", group="contamination", run=lower_layers),
-    Probe(id=78, name="metadata-after-reset", group="contamination", run=metadata),
     Probe(id=80, name="sibling-forks", group="contamination", run=siblings),
-    Probe(id=81, name="two-resets-alike", group="contamination", run=repeated),
 )
