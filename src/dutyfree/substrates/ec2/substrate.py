@@ -15,10 +15,10 @@ from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.substrates.ec2.cloud import Cloud, Kind, Reach
+from dutyfree.substrates.login.client import Client
+from dutyfree.substrates.login.substrate import CAPABILITIES as BY_SSH
+from dutyfree.substrates.login.substrate import SshSubstrate, open_ssh
 from dutyfree.substrates.poll import poll
-from dutyfree.substrates.ssh.client import Client
-from dutyfree.substrates.ssh.substrate import CAPABILITIES as BY_SSH
-from dutyfree.substrates.ssh.substrate import SshSubstrate, open_ssh
 from dutyfree.substrates.sweep import owner_mark
 
 CAPABILITIES: Capabilities = replace(

@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Mapping
 
 from dutyfree.core.contract import Availability, Capabilities, Substrate
-from dutyfree.substrates.ssh.client import Client
-from dutyfree.substrates.ssh.substrate import CAPABILITIES, open_ssh
+from dutyfree.substrates.login.client import Client
+from dutyfree.substrates.login.substrate import CAPABILITIES, open_ssh
 
 
 class SshDriver:

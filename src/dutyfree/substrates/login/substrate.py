@@ -24,9 +24,9 @@ from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.substrates.boot import Birth, Defaults, agent_program, boot_agent
+from dutyfree.substrates.login.client import Client
 from dutyfree.substrates.offer import check_offered
 from dutyfree.substrates.program import exit_of
-from dutyfree.substrates.ssh.client import Client
 
 CAPABILITIES = Capabilities(
     isolation="none",
