@@ -52,7 +52,7 @@ def main():
     except (DutyfreeError, OSError):
         return 3
     assert store.hold(manifest.key)
-    for path in sorted(store.layer(manifest.key).joinpath("d").iterdir()):
+    for path in sorted(store.layers.path(manifest.layers[0]).joinpath("d").iterdir()):
         sys.stdout.write(path.read_text() + "\n")
     store.sweep()
     store.close()
