@@ -27,9 +27,7 @@ EVENTS = {
 }
 
 
-def arm(number, what, home):
-    left = [number]
-
+def arm(left, what, home):
     def hook(event, arguments):
         if event not in EVENTS or not any(home in str(word) for word in arguments):
             return
@@ -45,12 +43,13 @@ def arm(number, what, home):
 def main():
     directory, number, what = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     store = Store.default()
-    if number:
-        arm(number, what, str(store.root))
+    left = [number]
+    arm(left, what, str(store.root))
     try:
         manifest = import_directory(store, directory)
     except (DutyfreeError, OSError):
         return 3
+    left[0] = 0  # what follows only looks
     assert store.hold(manifest.key)
     for path in sorted(store.layers.path(manifest.layers[0]).joinpath("d").iterdir()):
         sys.stdout.write(path.read_text() + "\n")
