@@ -13,7 +13,8 @@
 
 #include "state.h"
 
-enum { PATIENCE_MS = 5000, PAUSE_US = 100 }; /* a process may be in the middle of a write that the disk is slow with */
+/* A process may be in the middle of a write that the disk is slow with. */
+enum { PATIENCE_MS = 5000, PAUSE_US = 100, AGAIN_AFTER = 100 };
 
 static bool expired(uint64_t begun_ns) {
     errno = ETIMEDOUT;
@@ -121,10 +122,16 @@ const char *freeze_begin(struct freeze *freeze, const struct sandbox *sandbox) {
     const char *word = cgroup_kind == CGROUP_V2 ? "1" : "FROZEN";
     if (write(freeze->state_fd, word, strlen(word)) < 0)
         return "freeze the sandbox";
-    while (!cgroup_is_frozen(&sandbox->slot->cgroup, freeze->state_fd)) {
+    for (int looks = 1; !cgroup_is_frozen(&sandbox->slot->cgroup, freeze->state_fd); looks++) {
         if (expired(begun_ns))
             return "freeze the sandbox";
         usleep(PAUSE_US);
+        /* Version 1 tells each process once, and one that is being born or replaced at that moment can miss it. */
+        if (looks % AGAIN_AFTER == 0) {
+            const char *thaw = cgroup_kind == CGROUP_V2 ? "0" : "THAWED";
+            if (write(freeze->state_fd, thaw, strlen(thaw)) < 0 || write(freeze->state_fd, word, strlen(word)) < 0)
+                return "freeze the sandbox";
+        }
     }
     return NULL;
 }

@@ -20,6 +20,8 @@ class Finished:
 
 async def exit_of(process: subprocess.Popen[bytes]) -> int:
     """Wait for a child's end. Cancelled: it is killed first."""
+    if process.poll() is not None:
+        return process.returncode
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     fd = os.pidfd_open(process.pid)

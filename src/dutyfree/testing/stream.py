@@ -19,6 +19,14 @@ async def everything(process: Process) -> dict[str, bytes]:
     return found
 
 
+async def heard(process: Process, line: bytes) -> None:
+    """Wait for exactly these bytes; a terminal may hand them out in pieces."""
+    said = b""
+    while len(said) < len(line):
+        said += (await anext(aiter(process)))[1]
+    assert said == line
+
+
 async def terminal(box: Sandbox) -> None:
     """Go on only if there are terminals."""
     await streams(box)
@@ -154,7 +162,7 @@ class StreamSuite(Suite):
             await terminal(box)
             script = "trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.05; done"
             process = await box.start(script, terminal=TerminalSize(), timeout_s=30)
-            assert (await anext(aiter(process)))[1] == b"ready\r\n"
+            await heard(process, b"ready\r\n")
             await process.resize(TerminalSize(rows=33, columns=99))
             assert (await process.wait()).stdout == b"33 99\r\n"
 
@@ -162,7 +170,7 @@ class StreamSuite(Suite):
         async with self.box() as box:
             await terminal(box)
             process = await box.start("echo ready; sleep 60", stdin=None, terminal=TerminalSize(), timeout_s=30)
-            assert (await anext(aiter(process)))[1] == b"ready\r\n"
+            await heard(process, b"ready\r\n")
             await process.write(b"\x03")
             outcome = await process.wait()
         assert outcome.ending in ("signal", "exit")

@@ -227,7 +227,8 @@ def test_a_target_beyond_the_budget_is_met_as_far_as_it_goes():
 
 def test_a_stage_that_fails_does_not_stop_the_others():
     async def work(pool):
-        assert pool.metrics().refill_failures == 1
+        assert pool.metrics().build_failures == 1
+        assert pool.metrics().refill_failures in (1, 2)  # one build, for whoever had asked by then
         assert (await pool.create(PLAIN)).origin == "idle"
 
     broken = Spec(stages=(Commands(commands=["exit 1"]),))
