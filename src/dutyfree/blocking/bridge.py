@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from dutyfree.blocking.turn import TurnSelector, Watch, held_signals
+from dutyfree.blocking.turn import HeldSignals, TurnSelector, Watch
 from dutyfree.core.errors import Misuse
 
 T = TypeVar("T")
@@ -53,11 +53,11 @@ class Bridge:
                 self._attend(job)
             else:
                 self._submit(job.start, job)
-            job.done.acquire()
+            job.wait()
         except BaseException:
             # A signal handler raised in this thread (KeyboardInterrupt): take the action back before going on.
             self._submit(job.cancel, job)
-            job.done.acquire()
+            job.wait()
             raise
         return job.result()
 
@@ -82,16 +82,18 @@ class Bridge:
 
     def _attend(self, job: Job[Any]) -> None:
         """With the turn: run the loop until the job is done, or somebody else has the turn after a signal."""
+        signals = HeldSignals(self._interrupt)
         while True:
-            with held_signals(wake=self._interrupt):
-                try:
-                    self._watch.off()
-                    self._attended = job
-                    self._selector.ending = not job.done.locked()
-                    self._loop.run_forever()
-                finally:
-                    self._give_back()
-            if not job.done.locked() or not self._take_turn():
+            try:
+                signals.hold()
+                self._watch.off()
+                self._attended = job
+                self._selector.ending = job.over
+                self._loop.run_forever()
+            finally:
+                self._give_back()
+                signals.release()
+            if job.over or not self._take_turn():
                 return
 
     def _give_back(self) -> None:
@@ -156,7 +158,7 @@ class Bridge:
 class Job(Generic[T]):
     """A coroutine on its way through the loop."""
 
-    __slots__ = ("_error", "_finished", "_loop", "_task", "_value", "_work", "done")
+    __slots__ = ("_error", "_finished", "_loop", "_task", "_value", "_waiter", "_work", "over")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], finished: Callable[[Job[Any]], None]
@@ -166,10 +168,8 @@ class Job(Generic[T]):
         self._finished = finished
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
-        # A bare lock: a `concurrent.futures.Future` costs a condition variable and two more wake-ups of the
-        # interpreter lock per call.
-        self.done = threading.Lock()
-        self.done.acquire()
+        self._waiter: threading.Lock | None = None
+        self.over = False
 
     def start(self) -> None:
         """In the loop: begin."""
@@ -186,11 +186,22 @@ class Job(Generic[T]):
         """Give up what never began."""
         if self._task is None:
             self._work.close()
-            if self.done.locked():
-                self.done.release()
+            self._end()
+
+    def wait(self) -> None:
+        """Until it is over. Only the caller waits, and it waits only for others: who runs the loop itself knows."""
+        if self.over:
+            return
+        # A bare lock: a `concurrent.futures.Future` costs a condition variable and two more wake-ups of the
+        # interpreter lock per call.
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiter = waiter
+        if not self.over:
+            waiter.acquire()
 
     def result(self) -> T:
-        """After `done`: what came of it."""
+        """Once it is over: what came of it."""
         if isinstance(self._error, asyncio.CancelledError) or self._task is None:
             raise Misuse("the connection is closed")
         if self._error is not None:
@@ -203,5 +214,10 @@ class Job(Generic[T]):
         except BaseException as error:  # noqa: BLE001 - nothing is handled here: it is raised in the other thread
             self._error = error
         # From inside the task, not its done callback: that would be one more round of the loop.
-        self.done.release()
+        self._end()
         self._finished(self)
+
+    def _end(self) -> None:
+        self.over = True
+        if self._waiter is not None and self._waiter.locked():
+            self._waiter.release()

@@ -6,15 +6,14 @@ more than the rest of a call. Between calls the loop's own thread takes over as 
 
 from __future__ import annotations
 
-# What `signal` wraps: its conversions to enumerations, for all signals, would take longer than everything else here.
+# What `signal` wraps: its conversions to enumerations would take longer than everything else here.
 import _signal  # type: ignore[import-not-found]
 import os
 import select
 import selectors
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 
 Handler = Callable[[int, FrameType | None], object]
@@ -76,35 +75,46 @@ class Watch:
         os.close(self._kick_fd)
 
 
-@contextmanager
-def held_signals(wake: Callable[[], None]) -> Iterator[None]:
-    """Keep signal handlers from running in the middle of the loop's work, where they could raise; they run at the end.
+class HeldSignals:
+    """Signal handlers of the main thread, kept from running in the middle of the loop's work, where they could raise.
 
-    `wake` is called when one came: the block should end. Python runs handlers in the main thread only, so in any other
-    this does nothing.
+    Python runs handlers in the main thread only: in any other this does nothing. Of every call's way, hence no search
+    through all signals, and no generator.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handlers: dict[int, Handler] = {}
-    came: list[tuple[int, FrameType | None]] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
-        came.append((number, frame))
-        wake()
+    __slots__ = ("_came", "_handlers", "_wake")
 
-    try:
-        for number in _SIGNALS:
-            handler = _signal.getsignal(number)
-            if callable(handler):  # and not the number that stands for "default" or "ignore"
-                handlers[number] = handler
-                _signal.signal(number, note)
-        yield
-    finally:
-        for number, handler in handlers.items():
-            _signal.signal(number, handler)
-        for caught, frame in came:
-            handlers[caught](caught, frame)
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake` is called when one came: what holds them should end."""
+        self._wake = wake
+        self._handlers: dict[int, Handler] = {}
+        self._came: list[tuple[int, FrameType | None]] = []
+
+    def hold(self) -> None:
+        """From here on handlers wait."""
+        if threading.get_ident() == _MAIN:
+            for number in _HANDLED:
+                handler = _signal.getsignal(number)
+                if callable(handler):  # and not the number that stands for "default" or "ignore"
+                    self._handlers[number] = handler
+                    _signal.signal(number, self._note)
+
+    def release(self) -> None:
+        """Put the handlers back and run those whose signals came; they may raise."""
+        handlers, came = self._handlers, self._came
+        if handlers:
+            self._handlers, self._came = {}, []
+            for number, handler in handlers.items():
+                _signal.signal(number, handler)
+            for number, frame in came:
+                handlers[number](number, frame)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._came.append((number, frame))
+        self._wake()
 
 
-_SIGNALS = tuple(int(number) for number in signal.valid_signals())
+_MAIN = threading.main_thread().ident
+_NAMES = ("HUP", "INT", "QUIT", "ALRM", "TERM", "USR1", "USR2", "CHLD", "VTALRM", "PROF", "WINCH")
+_HANDLED = tuple(int(getattr(signal, f"SIG{name}")) for name in _NAMES)
+"""What programs handle in Python."""
