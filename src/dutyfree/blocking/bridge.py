@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from dutyfree.blocking.turn import HeldSignals, TurnSelector, Watch
+from dutyfree.blocking.turn import HeldSignals, TurnLoop, Watch
 from dutyfree.core.errors import Misuse
 
 T = TypeVar("T")
@@ -23,10 +22,8 @@ class Bridge:
     """Owns the loop and its thread; `close` ends both. The thread does not keep the program alive."""
 
     def __init__(self) -> None:
-        self._selector = TurnSelector()
-        self._loop = asyncio.SelectorEventLoop(self._selector)
-        self._selector.stop = self._loop.stop
-        self._watch = Watch(self._selector.fileno())
+        self._loop = TurnLoop()
+        self._watch = Watch(self._loop.selector.fileno())
         self._turn = threading.Lock()
         """Held by whoever runs the loop."""
         self._attended: Job[Any] | None = None
@@ -35,7 +32,7 @@ class Bridge:
         """What is submitted before the loop is told to end is still seen by it."""
         self._closed = False
         self._due_s: float | None = None
-        """When the loop's next timer runs out (monotonic clock)."""
+        """When the loop's next timer runs out, as our own thread knows it."""
         self._thread = threading.Thread(target=self._serve, name="dutyfree-loop", daemon=True)
         self._thread.start()
 
@@ -88,17 +85,22 @@ class Bridge:
                 signals.hold()
                 self._watch.off()
                 self._attended = job
-                self._selector.ending = job.over
+                self._loop.selector.ending = False
                 self._loop.run_forever()
+                if self._loop.busy:
+                    self._run_what_is_left()
             finally:
                 self._give_back()
                 signals.release()
             if job.over or not self._take_turn():
                 return
 
+    def _run_what_is_left(self) -> None:
+        self._loop.selector.ending = True
+        self._loop.run_forever()
+
     def _give_back(self) -> None:
-        patience_s, self._selector.patience_s = self._selector.patience_s, None
-        due_s = None if patience_s is None else time.monotonic() + patience_s
+        due_s = self._loop.due_s
         late = due_s is not None and (self._due_s is None or due_s < self._due_s)
         self._due_s = due_s
         self._attended = None
@@ -108,9 +110,9 @@ class Bridge:
         self._turn.release()
 
     def _finished(self, job: Job[Any]) -> None:
-        """In the loop: whoever waits for the job has what it needs once the loop has done the rest it can do now."""
+        """In the loop: whoever runs it for this job has what it wants."""
         if self._attended is job:
-            self._selector.ending = True
+            self._loop.stop()
 
     def _interrupt(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -128,16 +130,14 @@ class Bridge:
         self._watch.on()
         while not self._closed:
             due_s = self._due_s
-            self._watch.wait(None if due_s is None else max(0.0, due_s - time.monotonic()))
+            self._watch.wait(None if due_s is None else max(0.0, due_s - self._loop.time()))
             self._turn.acquire()
             self._watch.off()
-            self._selector.ending = True
-            self._loop.run_forever()
+            self._run_what_is_left()
             self._give_back()
         with self._guard, self._turn:  # whoever closes has said all it wants to say
-            self._selector.ending = True
-            self._loop.run_forever()
-            self._selector.ending = False
+            self._run_what_is_left()
+            self._loop.selector.ending = False
             self._loop.run_until_complete(self._wind_up())
             self._watch.close()
             self._loop.close()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 # What `signal` wraps: its conversions to enumerations would take longer than everything else here.
 import _signal  # type: ignore[import-not-found]
+import asyncio
 import os
 import select
 import selectors
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from types import FrameType
 
 Handler = Callable[[int, FrameType | None], object]
@@ -26,8 +27,6 @@ class TurnSelector(selectors.EpollSelector):
         super().__init__()
         self.ending = False
         """The turn is over as soon as the loop would have to wait."""
-        self.patience_s: float | None = None
-        """How long it would have waited: until its next timer; None: it has none."""
         self.stop: Callable[[], None]
         """Makes the loop return, set by its owner."""
 
@@ -37,9 +36,30 @@ class TurnSelector(selectors.EpollSelector):
             return super().select(timeout)
         events = super().select(0)
         if not events:
-            self.patience_s = timeout
             self.stop()
         return events
+
+
+class TurnLoop(asyncio.SelectorEventLoop):
+    """A loop that can be asked, while nobody runs it, what it has left to do."""
+
+    _ready: Sized
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(self) -> None:
+        self.selector = TurnSelector()
+        super().__init__(self.selector)
+        self.selector.stop = self.stop
+
+    @property
+    def busy(self) -> bool:
+        """Callbacks wait to be called."""
+        return len(self._ready) > 0
+
+    @property
+    def due_s(self) -> float | None:
+        """When its next timer runs out, by its own clock; None: it has none."""
+        return self._scheduled[0].when() if self._scheduled else None
 
 
 class Watch:
