@@ -32,7 +32,7 @@ class _Rule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Egress:
-    """An allow-list: ``pypi.org:443``, ``*.pythonhosted.org:443``, ``10.0.0.5:8080``, ``10.1.0.0/16:443``, ``[fd00::5]:80``.
+    """An allow-list: ``example.org:443``, ``*.example.net:443``, ``10.0.0.5:8080``, ``10.1.0.0/16:443``, ``[fd00::5]:80``.
 
     A name is resolved outside, once per connection, and the connection goes to the very address that was checked.
     """
