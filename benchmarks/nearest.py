@@ -29,8 +29,8 @@ REPOSITORIES, TASKS, SLOTS = 4, 20, 2
 RUN_S = 0.2
 BOUND = 2.0
 RECIPES = {
-    "repository": "mkdir -p /work/repo && cd /work/repo && for i in $(seq 12); do python3 -c 'print(1)' > f$i.py; done",
-    "task": "mkdir -p /work/task && cd /work/task && for i in $(seq 4); do python3 -c 'print(2)' > t$i.py; done",
+    "repository": "mkdir -p /srv/repo && cd /srv/repo && for i in $(seq 12); do python3 -c 'print(1)' > f$i.py; done",
+    "task": "mkdir -p /srv/task && cd /srv/task && for i in $(seq 4); do python3 -c 'print(2)' > t$i.py; done",
 }
 
 
@@ -107,7 +107,7 @@ class Fleet:
                 image = await machine.image(want, self.costs)
                 async with machine.substrate.create(dutyfree.Spec(image=image)) as box:
                     self.ready_s.append(seconds_since(begin))
-                    out = await box.run(f"test -e /work/task/t1.py && sleep {RUN_S}")
+                    out = await box.run(f"test -e /srv/task/t1.py && sleep {RUN_S}")
                     assert out.ok, out.stderr
             finally:
                 del machine.ends_s[number]

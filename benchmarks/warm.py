@@ -35,8 +35,8 @@ CLAIM_MS = 1.0
 def stages(project):
     """T2's set-up as stages: the checkout, then what its tests import."""
     return (
-        dutyfree.Repository(url=str(project.repository), commit=project.commit, path="/work/repo"),
-        dutyfree.Files(files={"/work/site": project.site}, name="dependencies"),
+        dutyfree.Repository(url=str(project.repository), commit=project.commit, path="/srv/repo"),
+        dutyfree.Files(files={"/srv/site": project.site}, name="dependencies"),
     )
 
 
@@ -59,12 +59,12 @@ async def by_hand(substrate, project):
     """What T2 pays without stages: clone and copy into each fresh sandbox."""
     start = time.perf_counter()
     async with substrate.create() as box:
-        await box.upload(project.repository, "/work/served.git")
-        script = f"git clone -q /work/served.git /work/repo && git -C /work/repo checkout -q {project.commit}"
+        await box.upload(project.repository, "/srv/served.git")
+        script = f"git clone -q /srv/served.git /srv/repo && git -C /srv/repo checkout -q {project.commit}"
         out = await box.run(script, env={"GIT_CONFIG_COUNT": "0"})
         if not out.ok:
             raise RuntimeError(out)
-        await box.upload(project.site, "/work/site")
+        await box.upload(project.site, "/srv/site")
         await box.run(["true"])
         return time.perf_counter() - start
 

@@ -13,7 +13,7 @@ from dutyfree.warm import open_pool
 START = dutyfree.Spec(
     cwd="/work",
     stages=(
-        dutyfree.Files(files={"/work/sums.py": b"def total(values):\n    return 0\n"}, name="sources"),
+        dutyfree.Files(files={"/srv/sums.py": b"def total(values):\n    return 0\n"}, name="sources"),
         dutyfree.Commands(
             commands=["python3 -m compileall -q . && git init -q . && git add ."], cwd="/work", name="index"
         ),

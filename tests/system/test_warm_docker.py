@@ -8,7 +8,7 @@ from dutyfree import Commands, Files, Spec, StageFailed
 from dutyfree.warm import Settings, open_pool
 
 STAGES = (
-    Files(files={"/work/hello": b"hello\n"}),
+    Files(files={"/srv/hello": b"hello\n"}),
     Commands(commands=["cat hello hello > twice"], cwd="/work"),
 )
 
@@ -27,7 +27,7 @@ def test_stages_become_images_of_the_engine_and_sandboxes_wait_at_them(docker_en
                 await pool.settled()
                 async with pool.create(spec) as box:
                     assert box.origin == "idle"
-                    assert await box.read("/work/twice") == b"hello\nhello\n"
+                    assert await box.read("/srv/twice") == b"hello\nhello\n"
                 broken = Spec(image="bench", stages=(*STAGES, Commands(commands=["exit 7"])))
                 with pytest.raises(StageFailed, match="exited with 7"):
                     await pool.create(broken)

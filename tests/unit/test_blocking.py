@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import random
 import signal
 import socket
 import threading
@@ -105,6 +106,41 @@ def test_a_signal_handler_that_raises_cancels_the_action(bridge, handler):
     with pytest.raises(TimeoutError, match="enough"):
         bridge.call(long())
     assert undone.is_set()
+    assert signal.getsignal(signal.SIGUSR1) is give_up
+
+
+def test_signals_at_any_moment_leave_the_bridge_usable_and_the_handlers_in_place(bridge, handler):
+    class Enough(Exception):
+        pass
+
+    armed, raised = False, 0
+
+    def give_up(*_):
+        nonlocal armed, raised
+        if armed:
+            armed, raised = False, raised + 1
+            raise Enough
+
+    handler(give_up)
+    main, over = threading.main_thread().ident, threading.Event()
+
+    def disturb():
+        dice = random.Random(7)
+        while not over.wait(dice.random() * 0.0005):
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    while raised < 100:
+        try:
+            armed = True
+            bridge.call(answer(raised))
+            armed = False
+        except Enough:
+            continue
+    over.set()
+    thread.join()
+    assert bridge.call(answer("usable")) == "usable"
     assert signal.getsignal(signal.SIGUSR1) is give_up
 
 

@@ -45,10 +45,7 @@ class Bridge:
         job = Job(self._loop, work, self._finished)
         try:
             # A thread that runs a loop of its own (a notebook) cannot run another one meanwhile.
-            if running is None and self._take_turn():
-                job.start()
-                self._attend(job)
-            else:
+            if running is not None or not self._attend(job):
                 self._submit(job.start, job)
             job.wait()
         except BaseException:
@@ -77,27 +74,44 @@ class Bridge:
             return False
         return True
 
-    def _attend(self, job: Job[Any]) -> None:
-        """With the turn: run the loop until the job is done, or somebody else has the turn after a signal."""
-        signals = HeldSignals(self._interrupt)
-        while True:
+    def _attend(self, job: Job[Any]) -> bool:
+        """Run the loop until the job is done, or somebody else has the turn after a signal. False: it was not begun.
+
+        From taking the turn to giving it back no signal handler may raise, or nobody would have it ever again.
+        """
+        signals = HeldSignals(lambda: self._interrupt(job))
+        begun = False
+        while not job.over:
             try:
                 signals.hold()
-                self._watch.off()
-                self._attended = job
-                self._loop.selector.ending = False
-                self._loop.run_forever()
-                if self._loop.busy:
-                    self._run_what_is_left()
+                if not self._take_turn():
+                    break
+                if not begun:
+                    job.start()
+                    begun = True
+                try:
+                    self._run(job, signals)
+                finally:
+                    self._give_back()
             finally:
-                self._give_back()
                 signals.release()
-            if job.over or not self._take_turn():
-                return
+        return begun
+
+    def _run(self, job: Job[Any], signals: HeldSignals) -> None:
+        self._watch.off()
+        self._attended = job
+        self._loop.selector.ending = False
+        if not signals.came:
+            self._loop.run_forever()
+        if self._loop.busy:
+            self._run_what_is_left()
 
     def _run_what_is_left(self) -> None:
+        """With the turn: until the loop would have to wait. It may also be stopped before, by what was for another run."""
         self._loop.selector.ending = True
         self._loop.run_forever()
+        while self._loop.busy:
+            self._loop.run_forever()
 
     def _give_back(self) -> None:
         due_s = self._loop.due_s
@@ -114,8 +128,10 @@ class Bridge:
         if self._attended is job:
             self._loop.stop()
 
-    def _interrupt(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+    def _interrupt(self, job: Job[Any]) -> None:
+        """In a signal handler: end the run of the loop that is for this job, if there is one."""
+        if self._attended is job:
+            self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _submit(self, step: Callable[[], None], job: Job[Any]) -> None:
         with self._guard:

@@ -102,13 +102,14 @@ class HeldSignals:
     through all signals, and no generator.
     """
 
-    __slots__ = ("_came", "_handlers", "_wake")
+    __slots__ = ("_handlers", "_wake", "came")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         """`wake` is called when one came: what holds them should end."""
         self._wake = wake
         self._handlers: dict[int, Handler] = {}
-        self._came: list[tuple[int, FrameType | None]] = []
+        self.came: list[tuple[int, FrameType | None]] = []
+        """Signals that wait for their handlers."""
 
     def hold(self) -> None:
         """From here on handlers wait."""
@@ -120,17 +121,27 @@ class HeldSignals:
                     _signal.signal(number, self._note)
 
     def release(self) -> None:
-        """Put the handlers back and run those whose signals came; they may raise."""
-        handlers, came = self._handlers, self._came
-        if handlers:
-            self._handlers, self._came = {}, []
-            for number, handler in handlers.items():
-                _signal.signal(number, handler)
-            for number, frame in came:
-                handlers[number](number, frame)
+        """Put the handlers back and run those whose signals came; what the last of them raises is raised."""
+        if not self._handlers:
+            return
+        raised: BaseException | None = None
+        held = list(self._handlers)
+        while held or self.came:
+            try:
+                while held:
+                    _signal.signal(held[-1], self._handlers[held[-1]])
+                    held.pop()
+                while self.came:
+                    number, frame = self.came.pop(0)
+                    self._handlers[number](number, frame)
+            except BaseException as error:  # noqa: BLE001 - one of theirs, which must not keep the others from their turn
+                raised = error
+        self._handlers = {}
+        if raised is not None:
+            raise raised
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._came.append((number, frame))
+        self.came.append((number, frame))
         self._wake()
 
 
