@@ -23,6 +23,9 @@ bench: setup ## measure every substrate of this machine (quick profile); writes 
 	$(BIN)/dutyfree measure --quick -o out/bench
 	$(BIN)/dutyfree report out/bench
 
+study: setup ## (root, Debian) the whole study on this machine, TRIALS=20 of each (slow substrates fewer), into docs/study; resumable
+	scripts/study.sh $(or $(TRIALS),20)
+
 test: setup check ## every test this machine can run; ends with what it could not run, and why
 	$(BIN)/python -m pytest
 
@@ -97,4 +100,4 @@ $(PACKAGED) &: FORCE
 	@mkdir -p src/dutyfree/_native
 	@for p in $(PROGRAMS); do cmp -s native/build/$$p src/dutyfree/_native/$$p || install -m 755 native/build/$$p src/dutyfree/_native/$$p; done
 
-.PHONY: help setup native bench test check format docs speed speed-state speed-warm soak chaos substrates substrates-stop cluster-build cluster cluster-stop wheel lock clean FORCE
+.PHONY: help setup native bench study test check format docs speed speed-state speed-warm soak chaos substrates substrates-stop cluster-build cluster cluster-stop wheel lock clean FORCE

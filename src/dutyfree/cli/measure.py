@@ -46,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"also {', '.join(MORE_TIERS)}")  # fmt: skip
     add("--steps", default="0,10,50,150", metavar="N,…", help="actions per trajectory, 0 = cold start (%(default)s)")
     add("--trials", type=_positive, metavar="N", help="of each configuration (default: 100, less with --quick)")
+    add("--trials-for", action="append", default=[], metavar="S=N", help="another number for one substrate, such as a slow "
+        "one; repeat it")  # fmt: skip
     add("--quick", action="store_true", help="few trials: about two minutes on a bare machine")
     add("--seed", type=int, default=1, metavar="N", help="of the order of trials (default: %(default)s)")
     add("--parallel", default="1", metavar="N,…", help="rollouts in flight together; 1,8 measures both (%(default)s)")
@@ -53,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--deadline", type=float, default=600.0, metavar="SECONDS", help="of one trial (default: %(default)s)")
     add("--profile", choices=["controlled", "optimised"], default="controlled", help="fresh sandbox and full set-up "
         "each time, or fork and reset where offered (default: %(default)s)")  # fmt: skip
-    add("--image", metavar="I", help=f"for all sandboxes (default: the first that is known of {', '.join(IMAGES)})")
+    add("--image", default=",".join(IMAGES), metavar="I,…", help="for each substrate the first of these that it knows "
+        "(default: %(default)s)")  # fmt: skip
     add("--cpus", type=float, metavar="N", help="limit each sandbox, where the substrate can")
     add("--memory-mib", type=_positive, metavar="N", help="limit each sandbox, where the substrate can")
     add("--storage", choices=["memory", "disk"], default="memory", help="where sandboxes write (default: %(default)s)")
@@ -134,13 +137,14 @@ def _choices(args: argparse.Namespace) -> Choices:
     return Choices(
         steps=_numbers("--steps", args.steps, low=0),
         trials=args.trials,
+        trials_for=dict(_trials_for(given) for given in args.trials_for),
         quick=args.quick,
         seed=args.seed,
         parallel=_numbers("--parallel", args.parallel, low=1),
         warmup=args.warmup,
         deadline_s=args.deadline,
         profile=args.profile,
-        images=(args.image,) if args.image else IMAGES,
+        images=tuple(args.image.split(",")),
         limits=Limits(cpus=args.cpus, memory_bytes=memory),
         storage=args.storage,
         command=_given(sys.argv),
@@ -231,6 +235,13 @@ def _numbers(option: str, text: str, *, low: int) -> tuple[int, ...]:
     if any(not low <= value <= 100_000 for value in values):
         raise Misuse(f"must be between {low} and 100000, not {text}", field=option)
     return values
+
+
+def _trials_for(given: str) -> tuple[str, int]:
+    label, _, number = given.rpartition("=")
+    if not label or not number.isdecimal() or int(number) < 1:
+        raise Misuse(f"must be a substrate of this run, =, and a number of trials, not {given!r}", field="--trials-for")
+    return label, int(number)
 
 
 def _positive(text: str) -> int:

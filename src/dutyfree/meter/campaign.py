@@ -7,10 +7,11 @@ again with the same choices it goes on where it stopped; started with more trial
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dutyfree.core.errors import Misuse
 from dutyfree.core.spec import Limits, Spec, Storage
 from dutyfree.core.timeline import now_ns
 from dutyfree.meter import manifest as manifests
@@ -44,6 +45,8 @@ class Choices:
     """Lengths of trajectories; 0 is the cold start."""
     trials: int | None = None
     """For every cell; None: 100, or as `QUICK` says."""
+    trials_for: Mapping[str, int] = field(default_factory=dict)
+    """By a substrate's label, for those whose trials take too long to have as many as the others."""
     quick: bool = False
     seed: int = 1
     parallel: Sequence[int] = (1,)
@@ -58,8 +61,10 @@ class Choices:
     unisolated_trace: bool = False
     """Replay recorded commands also where nothing isolates them from the machine."""
 
-    def count(self, tier: str, steps: int) -> int:
+    def count(self, label: str, tier: str, steps: int) -> int:
         """Trials of one cell."""
+        if label in self.trials_for:
+            return self.trials_for[label]
         if self.trials is not None:
             return self.trials
         return QUICK.get(tier, {}).get(steps, 3) if self.quick else 100
@@ -87,6 +92,8 @@ async def prepare(
 ) -> Prepared:
     """Examine, plan, and write (or check) the manifest. Raises `Misuse` if the directory holds something else."""
     by_label = {subject.label: subject for subject in subjects}
+    if strangers := sorted(choices.trials_for.keys() - by_label.keys()):
+        raise Misuse(f"{', '.join(strangers)} is not among the substrates that are measured", field="--trials-for")
     by_tier = {workload.tier: workload for workload in workloads}
     offers = {
         (subject.label, workload.tier): await _examine(subject, workload, choices)
@@ -152,7 +159,7 @@ def _cells(
     choices: Choices,
 ) -> list[tuple[Cell, int]]:
     return [
-        (Cell(substrate=label, tier=tier, steps=steps, parallel=parallel), choices.count(tier, steps))
+        (Cell(substrate=label, tier=tier, steps=steps, parallel=parallel), choices.count(label, tier, steps))
         for label in subjects
         for tier, workload in workloads.items()
         if offers[label, tier].offered

@@ -6,8 +6,10 @@ goes on behind it.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,8 @@ from dutyfree.meter.record import BadRecord, Record, parse
 
 MANIFEST = "manifest.json"
 RECORDS = "records.jsonl"
+PACKED = "records.jsonl.gz"
+"""A run that is over, as it is kept or sent: read like the other, never written to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +51,10 @@ class RecordWriter:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        if not (directory / RECORDS).exists() and (directory / PACKED).exists():
+            raise Misuse(
+                f"{directory} holds a packed run; `gunzip {directory / PACKED}` before adding to it", field="-o"
+            )
         self._file = (directory / RECORDS).open("ab+", buffering=0)
         size = self._file.seek(0, os.SEEK_END)
         if size:
@@ -91,11 +99,11 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
 
 def read_records(directory: Path) -> tuple[list[Record], list[Problem]]:
     """Every record that can be read, in the order of the file, and what was wrong with the other lines."""
-    path = directory / RECORDS
+    path, content = _content(directory)
     records: list[Record] = []
     problems: list[Problem] = []
     seen: set[str] = set()
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    lines = content.split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -110,6 +118,18 @@ def read_records(directory: Path) -> tuple[list[Record], list[Problem]]:
             seen.add(record.id)
             records.append(record)
     return records, problems
+
+
+def _content(directory: Path) -> tuple[Path, bytes]:
+    path, packed = directory / RECORDS, directory / PACKED
+    if path.exists():
+        return path, path.read_bytes()
+    if not packed.exists():
+        return path, b""
+    try:
+        return packed, gzip.decompress(packed.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise Misuse(f"{packed} cannot be unpacked: {error}", field="directory") from error
 
 
 def load(directories: Sequence[Path]) -> Run:

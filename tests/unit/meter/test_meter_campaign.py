@@ -1,5 +1,7 @@
 """Whole campaigns: repeatable, resumable, and exact on substrates whose delays are known."""
 
+from dataclasses import replace
+
 import pytest
 from runs import measure
 from synthetic import MS, Delays
@@ -53,6 +55,18 @@ def test_more_trials_extend_a_run(tmp_path):
     after = trials(tmp_path)
     assert after[: len(before)] == before
     assert len(after) == len(before) + 2 * 6
+
+
+def test_a_slow_substrate_may_have_fewer_trials_and_takes_part_in_the_first_blocks(tmp_path):
+    measure(tmp_path, TWO, replace(CHOICES, trials_for={"slow": 1}))
+    records, _ = read_records(tmp_path)
+    measured = [(r.substrate, r.block) for r in records if not r.warmup]
+    assert sorted(set(measured)) == [("host", 0), ("host", 1), ("host", 2), ("slow", 0)]
+
+
+def test_trials_for_a_substrate_that_is_not_measured_are_refused(tmp_path):
+    with pytest.raises(Misuse, match="quick is not among"):
+        measure(tmp_path, TWO, replace(CHOICES, trials_for={"quick": 1}))
 
 
 @pytest.mark.parametrize("other", [{"seed": 6}, {"steps": (0, 10)}, {"profile": "optimised"}])

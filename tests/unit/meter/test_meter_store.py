@@ -1,5 +1,6 @@
 """Records: written as they happen, read back whole, with everything that is wrong reported and the rest kept."""
 
+import gzip
 import json
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from synthetic import Delays
 from dutyfree.core.errors import Misuse
 from dutyfree.meter.campaign import Choices
 from dutyfree.meter.record import BadRecord, parse
-from dutyfree.meter.store import RECORDS, RecordWriter, load, read_manifest, read_records, write_manifest
+from dutyfree.meter.store import PACKED, RECORDS, RecordWriter, load, read_manifest, read_records, write_manifest
 
 CHOICES = Choices(steps=(0, 10), trials=3, warmup=1, deadline_s=30)
 
@@ -46,6 +47,22 @@ def test_a_half_written_last_line_is_reported_as_such(directory):
     records, problems = read_records(directory)
     assert len(records) == 6
     assert "half-written" in str(problems[0])
+
+
+def test_a_packed_run_reads_like_an_open_one_and_is_not_written_to(directory):
+    records, _ = read_records(directory)
+    (directory / PACKED).write_bytes(gzip.compress((directory / RECORDS).read_bytes()))
+    (directory / RECORDS).unlink()
+    assert read_records(directory) == (records, [])
+    with pytest.raises(Misuse, match="gunzip"):
+        RecordWriter(directory)
+
+
+def test_a_packed_run_that_is_torn_says_so(directory):
+    (directory / PACKED).write_bytes(gzip.compress((directory / RECORDS).read_bytes())[:-20])
+    (directory / RECORDS).unlink()
+    with pytest.raises(Misuse, match="cannot be unpacked"):
+        read_records(directory)
 
 
 def test_bytes_that_are_no_text_are_reported(directory):
