@@ -5,6 +5,8 @@ Knows nothing of what lies beneath; snapshots, forks, resets and the end are the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,58 +29,77 @@ class Delegate(Sandbox):
         """As far as the one beneath knows."""
         return self.inner.alive
 
+    @contextmanager
+    def _using(self) -> Iterator[Sandbox]:
+        """Around every action: who counts, times or explains them does it here."""
+        yield self.inner
+
     async def run(self, command: Command, **options: Any) -> Outcome:
         """Run a command to its end."""
-        return await self.inner.run(command, **options)
+        with self._using() as box:
+            return await box.run(command, **options)
 
     async def start(self, command: Command, **options: Any) -> Process:
         """Give a command its `Process`."""
-        return await self.inner.start(command, **options)
+        with self._using() as box:
+            return await box.start(command, **options)
 
     async def shell(self, **options: Any) -> Shell:
         """Open a persistent shell."""
-        return await self.inner.shell(**options)
+        with self._using() as box:
+            return await box.shell(**options)
 
     async def read(self, path: str, **part: Any) -> bytes:
         """A file's bytes, or a part of them."""
-        return await self.inner.read(path, **part)
+        with self._using() as box:
+            return await box.read(path, **part)
 
     async def write(self, path: str, data: bytes, **options: Any) -> None:
         """Create or replace a file."""
-        await self.inner.write(path, data, **options)
+        with self._using() as box:
+            await box.write(path, data, **options)
 
     async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
         """What is there."""
-        return await self.inner.stat(path, follow=follow)
+        with self._using() as box:
+            return await box.stat(path, follow=follow)
 
     async def list(self, path: str, **options: Any) -> list[FileInfo]:
         """A directory's entries."""
-        return await self.inner.list(path, **options)
+        with self._using() as box:
+            return await box.list(path, **options)
 
     async def mkdir(self, path: str, **options: Any) -> None:
         """Make a directory."""
-        await self.inner.mkdir(path, **options)
+        with self._using() as box:
+            await box.mkdir(path, **options)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file or a directory."""
-        await self.inner.remove(path, recursive=recursive)
+        with self._using() as box:
+            await box.remove(path, recursive=recursive)
 
     async def rename(self, source: str, target: str) -> None:
         """As rename(2)."""
-        await self.inner.rename(source, target)
+        with self._using() as box:
+            await box.rename(source, target)
 
     async def upload(self, local: Path | str, remote: str) -> None:
         """Copy a local file or tree into the sandbox."""
-        await self.inner.upload(local, remote)
+        with self._using() as box:
+            await box.upload(local, remote)
 
     async def download(self, remote: str, local: Path | str, **options: Any) -> None:
         """Copy a file or tree out."""
-        await self.inner.download(remote, local, **options)
+        with self._using() as box:
+            await box.download(remote, local, **options)
 
     async def expose(self, port: int) -> Forward:
         """Relay a port of the host's loopback to `port` inside."""
-        return await self.inner.expose(port)
+        with self._using() as box:
+            return await box.expose(port)
 
     async def provide(self, port: int, address: str | tuple[str, int]) -> Forward:
         """Listen on `port` inside; relay to `address`."""
-        return await self.inner.provide(port, address)
+        with self._using() as box:
+            return await box.provide(port, address)

@@ -7,6 +7,7 @@ server or listener, its relays and their tasks, and ends them in `close`.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Final, Self
 
@@ -209,7 +210,7 @@ class AgentForward:
             await self._gone(relay)
 
     async def _pump(self, relay: Relay, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        sending = asyncio.ensure_future(self._to_agent(relay, reader))
+        sending = asyncio.ensure_future(self._to_agent(relay, reader, writer.get_extra_info("socket")))
         try:
             while (piece := await relay.inbox.take()) is not None:
                 writer.write(piece[1])
@@ -225,9 +226,13 @@ class AgentForward:
             sending.cancel()
             await finish(_over(sending))
 
-    async def _to_agent(self, relay: Relay, reader: asyncio.StreamReader) -> None:
+    async def _to_agent(self, relay: Relay, reader: asyncio.StreamReader, local: socket.socket) -> None:
+        tcp = local.family != socket.AF_UNIX
         try:
             while piece := await reader.read(_PIECE):
+                if tcp:
+                    # It lasts for a moment only. Without it who sends in small pieces, as git does, waits 40 ms for our word.
+                    local.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 if not await relay.credit.send(DATA, piece):
                     return
             await relay.credit.send(DATA, b"", last_flag=FLAG_END)

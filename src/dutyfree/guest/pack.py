@@ -6,9 +6,9 @@ read is an error, one that grows is cut.
 
 from __future__ import annotations
 
-import io
 import os
 import stat
+import struct
 import tarfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -16,21 +16,26 @@ from typing import Final
 
 PIECE: Final = 512 << 10
 _BLOCK: Final = 512
+_HEADER: Final = struct.Struct("100s8s8s8s12s12s8sc100s8s247x")
+_NAME: Final = 100
+_LARGE: Final = 8 << 30
+"""From here on a field of eleven octal digits does not do."""
+_NOBODY: Final = b"%07o" % 0
 
 
 def tree_pieces(root: Path) -> Generator[bytes, None, None]:
     """The tar stream of what is below the directory `root`, in pieces of about `PIECE` bytes."""
-    pending = bytearray()
-    for part in _parts(root):
-        if len(part) >= PIECE and not pending:
-            yield part
-            continue
-        pending += part
-        if len(pending) >= PIECE:
-            yield bytes(pending)
+    pending: list[bytes] = []
+    size = 0
+    for part in _parts(os.fspath(root)):
+        pending.append(part)
+        size += len(part)
+        if size >= PIECE:
+            yield b"".join(pending)
             pending.clear()
-    pending += bytes(2 * _BLOCK)
-    yield bytes(pending)
+            size = 0
+    pending.append(bytes(2 * _BLOCK))
+    yield b"".join(pending)
 
 
 def file_pieces(path: Path) -> Generator[bytes, None, None]:
@@ -40,57 +45,79 @@ def file_pieces(path: Path) -> Generator[bytes, None, None]:
             yield piece
 
 
-def _parts(root: Path) -> Iterator[bytes]:
-    stack = [("", iter(_entries(root, "")))]
+def _parts(root: str) -> Iterator[bytes]:
+    stack = [("", iter(sorted(os.listdir(root))))]
     while stack:
-        base, entries = stack[-1]
-        name = next(entries, None)
+        base, names = stack[-1]
+        name = next(names, None)
         if name is None:
             stack.pop()
             continue
-        inside = f"{base}{name}"
-        path = root / inside
+        inside = base + name
+        path = f"{root}/{inside}"
         status = os.lstat(path)
-        if stat.S_ISREG(status.st_mode):
+        kind = stat.S_IFMT(status.st_mode)
+        if kind == stat.S_IFREG:
             yield from _file(path, inside, status)
-        elif stat.S_ISLNK(status.st_mode):
-            yield _header(inside, status, tarfile.SYMTYPE, target=str(path.readlink()))
-        elif stat.S_ISDIR(status.st_mode):
-            yield _header(inside, status, tarfile.DIRTYPE)
-            stack.append((f"{inside}/", iter(_entries(root, inside))))
+        elif kind == stat.S_IFLNK:
+            yield _header(inside, status, tarfile.SYMTYPE, target=os.readlink(path))
+        elif kind == stat.S_IFDIR:
+            yield _header(f"{inside}/", status, tarfile.DIRTYPE)
+            stack.append((f"{inside}/", iter(sorted(os.listdir(path)))))
 
 
-def _entries(root: Path, inside: str) -> list[str]:
-    return sorted(path.name for path in (root / inside).iterdir())
-
-
-def _file(path: Path, inside: str, status: os.stat_result) -> Iterator[bytes]:
-    with open(path, "rb", buffering=0, opener=_open_no_link) as file:
+def _file(path: str, inside: str, status: os.stat_result) -> Iterator[bytes]:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
         yield _header(inside, status, tarfile.REGTYPE, size=status.st_size)
-        yield from content(file, status.st_size)
+        yield from content(fd, status.st_size, path)
+    finally:
+        os.close(fd)
 
 
-def content(file: io.FileIO, size: int) -> Iterator[bytes]:
+def content(fd: int, size: int, path: str) -> Iterator[bytes]:
     """Exactly `size` bytes of an open file, padded to a whole block."""
     left = size
     while left:
-        piece = file.read(min(left, PIECE))
+        piece = os.read(fd, min(left, PIECE))
         if not piece:
-            raise OSError(f"{os.fsdecode(file.name)} has become shorter while it was read")
+            raise OSError(f"{path} has become shorter while it was read")
         left -= len(piece)
         yield piece
     yield bytes(-size % _BLOCK)
 
 
-def _open_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
 def _header(inside: str, status: os.stat_result, kind: bytes, *, size: int = 0, target: str = "") -> bytes:
+    mode, mtime = stat.S_IMODE(status.st_mode), int(status.st_mtime)
+    name, link = os.fsencode(inside), os.fsencode(target)
+    if (
+        len(name) <= _NAME
+        and len(link) <= _NAME
+        and size < _LARGE
+        and 0 <= mtime < _LARGE
+        and name.isascii()
+        and link.isascii()
+    ):
+        return _plain_header(name, mode, size, mtime, kind, link)
     info = tarfile.TarInfo(inside)
-    info.type = kind
-    info.size = size
-    info.linkname = target
-    info.mode = stat.S_IMODE(status.st_mode)
-    info.mtime = int(status.st_mtime)
+    info.type, info.size, info.linkname, info.mode, info.mtime = kind, size, target, mode, mtime
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def _plain_header(name: bytes, mode: int, size: int, mtime: int, kind: bytes, link: bytes) -> bytes:
+    """What `tarfile` makes of an entry that fits, in a tenth of its time: small files are mostly headers."""
+    fields = [
+        name,
+        b"%07o" % mode,
+        _NOBODY,
+        _NOBODY,
+        b"%011o" % size,
+        b"%011o" % mtime,
+        b" " * 8,
+        kind,
+        link,
+        b"ustar\x0000",
+    ]
+    block = _HEADER.pack(*fields)
+    fields[6] = b"%06o\0 " % sum(block)
+    return _HEADER.pack(*fields)

@@ -8,21 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from dutyfree.core.contract import (
-    DEFAULT_OUTPUT_LIMIT_BYTES,
-    Capabilities,
-    Command,
-    FileInfo,
-    Forward,
-    Process,
-    Sandbox,
-    Shell,
-    Snapshot,
-    TerminalSize,
-)
+from dutyfree.core.contract import Capabilities, Command, Forward, Process, Sandbox, Shell, Snapshot
+from dutyfree.core.delegate import Delegate
 from dutyfree.core.errors import Misuse, SandboxLost
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import Pending, finish
@@ -33,8 +22,8 @@ Origin = Literal["idle", "near", "created", "forked"]
 """idle: it waited in the state asked for · near: it waited in an earlier one · created: for this claim · forked."""
 
 
-class Lease(Sandbox):
-    """Made by `Pool`."""
+class Lease(Delegate):
+    """Made by `Pool`. `inner` is not the holder's any more once the lease has ended."""
 
     def __init__(
         self,
@@ -48,6 +37,7 @@ class Lease(Sandbox):
         take_back: Callable[[Lease], Awaitable[None]],
         redo: Callable[[Sandbox], Awaitable[None]] | None,
     ) -> None:
+        super().__init__(box)
         self.id = id
         self.spec = spec
         self.capabilities = capabilities
@@ -55,8 +45,6 @@ class Lease(Sandbox):
         self.origin = origin
         self.owner = owner
         """Who it was leased to, as they said."""
-        self.box = box
-        """The sandbox beneath; not the holder's any more once the lease has ended."""
         self.uses = 0
         self.key: str | None = None
         """What makes asking for it again harmless."""
@@ -75,7 +63,7 @@ class Lease(Sandbox):
     @property
     def alive(self) -> bool:
         """The lease has not ended, and the sandbox lives."""
-        return self._end is None and self.box.alive
+        return self._end is None and self.inner.alive
 
     @property
     def reusable(self) -> bool:
@@ -108,149 +96,44 @@ class Lease(Sandbox):
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
 
-    async def run(
-        self,
-        command: Command,
-        *,
-        timeout_s: float | None = None,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        user: str | None = None,
-        merge_stderr: bool = False,
-        output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
-        kill_on_output_limit: bool = False,
-        background: bool = False,
-    ) -> Outcome:
+    async def run(self, command: Command, **options: Any) -> Outcome:
         """Run a command to its end."""
-        box = self._live()
-        self.busy += 1
-        try:
-            return await box.run(
-                command,
-                timeout_s=timeout_s,
-                cwd=self.spec.cwd if cwd is None else cwd,
-                env=self._merged(env),
-                stdin=stdin,
-                user=self.spec.user if user is None else user,
-                merge_stderr=merge_stderr,
-                output_limit_bytes=output_limit_bytes,
-                kill_on_output_limit=kill_on_output_limit,
-                background=background,
-            )
-        except SandboxLost as error:
-            raise self._explained(error) from None
-        finally:
-            self.busy -= 1
+        return await super().run(command, **self._completed(options))
 
-    async def start(
-        self,
-        command: Command,
-        *,
-        timeout_s: float | None = None,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | None = b"",
-        user: str | None = None,
-        merge_stderr: bool = False,
-        terminal: TerminalSize | None = None,
-        background: bool = False,
-    ) -> Process:
+    async def start(self, command: Command, **options: Any) -> Process:
         """Give a command its `Process`."""
-        with self._calling() as box:
-            self.entangled = True
-            return await box.start(
-                command,
-                timeout_s=timeout_s,
-                cwd=self.spec.cwd if cwd is None else cwd,
-                env=self._merged(env),
-                stdin=stdin,
-                user=self.spec.user if user is None else user,
-                merge_stderr=merge_stderr,
-                terminal=terminal,
-                background=background,
-            )
+        self.entangled = True
+        return await super().start(command, **self._completed(options))
 
-    async def shell(
-        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: str | None = None
-    ) -> Shell:
+    async def shell(self, **options: Any) -> Shell:
         """Open a persistent shell."""
-        with self._calling() as box:
-            where, whom = self.spec.cwd if cwd is None else cwd, self.spec.user if user is None else user
-            shell = await box.shell(cwd=where, env=self._merged(env), user=whom)
-            self._shells.append(shell)
-            return shell
-
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """A file's bytes, or a part of them."""
-        with self._calling() as box:
-            return await box.read(path, offset=offset, length=length)
-
-    async def write(self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False) -> None:
-        """Create or replace a file."""
-        with self._calling() as box:
-            await box.write(path, data, mode=mode, append=append)
-
-    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
-        """What is there."""
-        with self._calling() as box:
-            return await box.stat(path, follow=follow)
-
-    async def list(self, path: str, *, limit: int = 100_000) -> list[FileInfo]:
-        """A directory's entries."""
-        with self._calling() as box:
-            return await box.list(path, limit=limit)
-
-    async def mkdir(self, path: str, *, mode: int = 0o755) -> None:
-        """Make a directory."""
-        with self._calling() as box:
-            await box.mkdir(path, mode=mode)
-
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file or a directory."""
-        with self._calling() as box:
-            await box.remove(path, recursive=recursive)
-
-    async def rename(self, source: str, target: str) -> None:
-        """What rename does in the kernel."""
-        with self._calling() as box:
-            await box.rename(source, target)
-
-    async def upload(self, local: Path | str, remote: str) -> None:
-        """Copy a local file or tree into the sandbox."""
-        with self._calling() as box:
-            await box.upload(local, remote)
-
-    async def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
-        """Copy a file or tree out."""
-        with self._calling() as box:
-            await box.download(remote, local, limit_bytes=limit_bytes)
+        shell = await super().shell(**self._completed(options))
+        self._shells.append(shell)
+        return shell
 
     async def expose(self, port: int) -> Forward:
         """Relay a port of the host's loopback to `port` inside."""
-        with self._calling() as box:
-            self.entangled = True
-            return await box.expose(port)
+        self.entangled = True
+        return await super().expose(port)
 
     async def provide(self, port: int, address: str | tuple[str, int]) -> Forward:
         """Listen on `port` inside; relay to `address`."""
-        with self._calling() as box:
-            self.entangled = True
-            return await box.provide(port, address)
+        self.entangled = True
+        return await super().provide(port, address)
 
     async def snapshot(self, key: str | None = None) -> Snapshot:
         """Save the files as they are now."""
-        with self._calling() as box:
+        with self._using() as box:
             return await box.snapshot(key)
 
     async def fork(self, n: int) -> Sequence[Pending[Sandbox]]:
         """`n` sandboxes that start from this one's present state; they are the substrate's own and not the pool's."""
-        with self._calling() as box:
+        with self._using() as box:
             return await box.fork(n)
 
     async def reset(self) -> None:
         """Return to the state at creation: stages that were run in it for this lease are run again."""
-        with self._calling() as box, self.timeline.span("reset"):
+        with self._using() as box, self.timeline.span("reset"):
             await box.reset()
             if self._redo is not None:
                 await self._redo(box)
@@ -276,10 +159,10 @@ class Lease(Sandbox):
     def _live(self) -> Sandbox:
         if self._why is not None:
             raise SandboxLost(f"the sandbox is gone: {self._why}", driver="warm", sandbox=self.id)
-        return self.box
+        return self.inner
 
     @contextmanager
-    def _calling(self) -> Iterator[Sandbox]:
+    def _using(self) -> Iterator[Sandbox]:
         box = self._live()
         self.busy += 1
         try:
@@ -295,9 +178,12 @@ class Lease(Sandbox):
             return error
         return SandboxLost(f"the sandbox is gone: {self._why}", driver=error.driver, sandbox=self.id)
 
-    def _merged(self, env: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        if not self.spec.env:
-            return env
-        if env is None:
-            return self.spec.env
-        return {**self.spec.env, **env} if isinstance(env, Mapping) else env
+    def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
+        """With what the holder's spec says, which may be more than the one the sandbox was made from."""
+        spec, env = self.spec, options.get("env")
+        for name, said in (("cwd", spec.cwd), ("user", spec.user)):
+            if said is not None and options.get(name) is None:
+                options[name] = said
+        if spec.env and (env is None or isinstance(env, Mapping)):
+            options["env"] = {**spec.env, **(env or {})}
+        return options

@@ -207,23 +207,23 @@ class Pool(Substrate):
         if self._worth_keeping(plan, lease):
             start_ns = now_ns()
             try:
-                await lease.box.reset()
+                await lease.inner.reset()
             except DutyfreeError:
                 pass  # it could not be shown to be clean, so it is replaced
             else:
                 self._reset_cost = self._reset_cost.seen((now_ns() - start_ns) / 1e9)
                 self._stock.counters.resets += 1
-                idle = Idle(lease.box, now_ns(), (now_ns() - start_ns) / 1e9, uses=lease.uses)
+                idle = Idle(lease.inner, now_ns(), (now_ns() - start_ns) / 1e9, uses=lease.uses)
                 self._stock.put(self._stock.shelf(plan), idle)
                 return
         self._stock.counters.replaced += 1
-        await self._stock.end(lease.box, plan)
+        await self._stock.end(lease.inner, plan)
         self._refiller.kick()
 
     def _worth_keeping(self, plan: Plan, lease: Lease) -> bool:
         """It can be reset, that costs less than another one would, and there is a place for it."""
         stock = self._stock
-        if stock.closed or stock.queue or not (self.capabilities.reset and lease.reusable and lease.box.alive):
+        if stock.closed or stock.queue or not (self.capabilities.reset and lease.reusable and lease.inner.alive):
             return False
         if lease.spec.idle_s is not None or not self._refiller.lacks(stock.shelf(plan)):
             return False

@@ -236,3 +236,21 @@ def test_python_itself_reads_what_is_packed(tmp_path):
             ("d", tarfile.DIRTYPE), ("d/" + "n" * 200, tarfile.REGTYPE), ("l", tarfile.SYMTYPE),
         ]  # fmt: skip
         assert {m.uid for m in tar} == {0}
+
+
+def test_headers_of_entries_that_fit_are_those_of_python_itself(tmp_path):
+    from dutyfree.guest.pack import tree_pieces
+
+    (tmp_path / "d").mkdir(mode=0o711)
+    (tmp_path / ("n" * 100)).write_bytes(b"x" * 513)
+    (tmp_path / "s").symlink_to("t" * 100)
+    expected = b""
+    for name, kind, size, target in [
+        ("d", tarfile.DIRTYPE, 0, ""), ("n" * 100, tarfile.REGTYPE, 513, ""), ("s", tarfile.SYMTYPE, 0, "t" * 100),
+    ]:  # fmt: skip
+        status = (tmp_path / name).lstat()
+        info = tarfile.TarInfo(name)
+        info.type, info.size, info.linkname = kind, size, target
+        info.mode, info.mtime = status.st_mode & 0o7777, int(status.st_mtime)
+        expected += info.tobuf(tarfile.PAX_FORMAT) + (b"x" * 513).ljust(1024, b"\0") * bool(size)
+    assert b"".join(tree_pieces(tmp_path)) == expected + bytes(1024)

@@ -54,7 +54,7 @@ def _member(path: Path, member: str, status: os.stat_result, seen: dict[tuple[in
         seen[place] = member
         yield _header(path, member, status)
         with path.open("rb", buffering=0) as file:
-            yield from content(file, status.st_size)
+            yield from content(file.fileno(), status.st_size, str(path))
 
 
 def _header(path: Path, member: str, status: os.stat_result, twin: str | None = None) -> bytes:
