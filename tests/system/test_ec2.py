@@ -77,6 +77,27 @@ def test_closing_terminates_what_is_left(cloud: str, machine: dict[str, str]):
     asyncio.run(main())
 
 
+def test_an_instance_that_will_not_end_does_not_keep_the_others(cloud: str, machine: dict[str, str]):
+    api = boto3.client("ec2", endpoint_url=cloud)
+
+    def protect(instance: str, *, on: bool) -> None:
+        api.modify_instance_attribute(InstanceId=instance, DisableApiTermination={"Value": on})
+
+    async def main() -> None:
+        substrate = await connect(cloud, machine)
+        await substrate.create()
+        (kept,) = (instance for instance, state in states(cloud).items() if state == "running")
+        await substrate.create()
+        protect(kept, on=True)
+        with pytest.raises(dutyfree.DriverError, match="terminate_instances"):
+            await substrate.close()
+        assert {i for i, state in states(cloud).items() if state != "terminated"} == {kept}
+        protect(kept, on=False)
+        api.terminate_instances(InstanceIds=[kept])
+
+    asyncio.run(main())
+
+
 def test_an_instance_that_cannot_be_logged_in_to_is_terminated(cloud: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dutyfree.substrates.ec2.substrate.ANSWER_TIMEOUT_S", 0.0)
     way = {"user": "nobody", "address": "127.0.0.1", "port": "1"}

@@ -6,6 +6,7 @@ was never reached is ended by its own clock, and by the next client's sweep.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import dataclass, field, replace
 
@@ -112,13 +113,16 @@ class Ec2Substrate(Substrate):
 
     async def _end(self, instance: str) -> None:
         machine = self._machines.pop(instance, None)
-        await self._cloud.terminate(instance)
-        if machine is not None:
-            machine.after = None
-            await machine.close()
+        try:
+            await self._cloud.terminate(instance)
+        finally:
+            if machine is not None:
+                machine.after = None
+                await machine.close()
 
     async def close(self) -> None:
-        """Terminate what is left."""
+        """Terminate what is left, all of it, and then say what could not be."""
         self._closed = True
-        for instance in list(self._machines):
-            await self._end(instance)
+        ends = await asyncio.gather(*map(self._end, list(self._machines)), return_exceptions=True)
+        if failed := [end for end in ends if end is not None]:
+            raise failed[0]
