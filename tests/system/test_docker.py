@@ -19,6 +19,7 @@ from dutyfree.substrates.engine.profile import container_config
 from dutyfree.substrates.engine.snapshot import SNAPSHOT_LABEL, EngineSnapshot
 from dutyfree.substrates.registry import connect
 from dutyfree.substrates.sweep import owner_mark
+from dutyfree.testing.hardened import check_hardened
 
 
 def asked(socket, what):
@@ -124,23 +125,7 @@ def test_a_snapshot_outlives_its_maker_only_if_it_has_a_key(docker_engine):
 
 
 def test_the_hardened_profile_has_no_way_to_write_the_root_or_to_gain_privileges(docker_engine):
-    async def main():
-        async with connect("docker", socket=docker_engine, profile="hardened") as substrate:
-            async with substrate.create(Spec(image="bench")) as box:
-                root = await box.run("touch /etc/x")
-                home = await box.run("touch /tmp/x ~/x /run/x && echo fine")
-                status = await box.run(["cat", "/proc/self/status"])
-                other = await box.run(["id", "-u"], user="65534")
-            with pytest.raises(Unsupported, match="storage"):
-                await substrate.create(Spec(image="bench", storage="disk"))
-        return root, home, status.text(), other
-
-    root, home, status, other = asyncio.run(main())
-    assert b"Read-only" in root.stderr
-    assert home.stdout == b"fine\n"
-    assert "NoNewPrivs:\t1" in status
-    assert "CapBnd:\t00000000000000e0" in status, "KILL, SETGID, SETUID"
-    assert other.stdout == b"65534\n"
+    check_hardened(lambda: connect("docker", socket=docker_engine, profile="hardened"))
 
 
 def test_nothing_of_ours_is_left_in_the_image_or_visible_in_its_root(docker_engine):

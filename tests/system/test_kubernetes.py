@@ -19,6 +19,7 @@ from dutyfree.substrates.kubernetes.owner import LEASE_S, Owner
 from dutyfree.substrates.kubernetes.pod import Pod
 from dutyfree.substrates.registry import connect
 from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
+from dutyfree.testing.hardened import check_hardened
 
 BENCH = Spec(image="bench")
 
@@ -159,23 +160,7 @@ def test_a_pod_that_somebody_deletes_is_lost_and_says_so(cluster):
 
 
 def test_the_hardened_profile_has_no_way_to_write_the_root_or_to_gain_privileges(cluster):
-    async def main():
-        async with connect("kubernetes", kubeconfig=cluster, profile="hardened") as substrate:
-            async with substrate.create(BENCH) as box:
-                root = await box.run("touch /etc/x")
-                home = await box.run("touch /tmp/x ~/x /run/x && echo fine")
-                status = await box.run(["cat", "/proc/self/status"])
-                other = await box.run(["id", "-u"], user="65534")
-            with pytest.raises(Unsupported, match="storage"):
-                await substrate.create(Spec(image="bench", storage="disk"))
-        return root, home, status.text(), other
-
-    root, home, status, other = asyncio.run(main())
-    assert b"Read-only" in root.stderr
-    assert home.stdout == b"fine\n"
-    assert "NoNewPrivs:\t1" in status
-    assert "CapBnd:\t00000000000000e0" in status, "KILL, SETGID, SETUID"
-    assert other.stdout == b"65534\n"
+    check_hardened(lambda: connect("kubernetes", kubeconfig=cluster, profile="hardened"))
 
 
 def test_a_pod_has_no_token_of_the_cluster_and_hears_nothing_of_its_services(cluster):

@@ -6,10 +6,8 @@ import os
 
 import pytest
 
-from dutyfree.core.errors import Unavailable
-from dutyfree.substrates.image.resolve import resolve
-from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.vm.driver import driver
+from dutyfree.testing.daemons import need_bench
 
 ASKED = "DUTYFREE_TEST_MACHINES"
 ALL, NONE = "1", "0"
@@ -24,10 +22,4 @@ def machines() -> None:
     found = driver.probe()
     if not found.available:
         pytest.skip(f"virtual machines: {found.reason}; enable: {found.enable}")
-    store = Store.default()
-    try:
-        resolve("bench", store)
-    except Unavailable as error:
-        pytest.skip(str(error))
-    finally:
-        store.close()
+    need_bench()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -27,17 +28,22 @@ test file -ef twin && echo same
 """
 
 
+async def able(suite: Suite, ability: str, use: Callable[[Sandbox], Awaitable[object]], **fields: object) -> Sandbox:
+    """A sandbox of the suite that has the ability; or, where it is not offered, the refusal."""
+    box = await suite.box(**fields)
+    if not getattr(box.capabilities, ability):
+        try:
+            await declines(lambda: use(box))
+        finally:
+            await box.destroy()
+    suite.isolated()  # these tests remove and overwrite /etc and /home: never the machine's own
+    return box
+
+
 class SnapshotSuite(Suite):
     async def saving(self, **fields: object) -> Sandbox:
         """A sandbox that can be saved; or the refusal."""
-        box = await self.box(**fields)
-        if not box.capabilities.snapshot:
-            try:
-                await declines(box.snapshot)
-            finally:
-                await box.destroy()
-        self.isolated()  # these tests remove and overwrite /etc and /home: never the machine's own
-        return box
+        return await able(self, "snapshot", lambda box: box.snapshot(), **fields)
 
     async def test_a_snapshot_starts_sandboxes_with_the_files_as_they_were(self) -> None:
         box = await self.saving()
@@ -143,14 +149,7 @@ class SnapshotSuite(Suite):
 class ForkSuite(Suite):
     async def forking(self, **fields: object) -> Sandbox:
         """A sandbox that can be forked; or the refusal."""
-        box = await self.box(**fields)
-        if not box.capabilities.fork:
-            try:
-                await declines(lambda: box.fork(1))
-            finally:
-                await box.destroy()
-        self.isolated()  # these tests remove and overwrite /etc and /home: never the machine's own
-        return box
+        return await able(self, "fork", lambda box: box.fork(1), **fields)
 
     async def test_forks_start_from_the_present_and_see_nothing_of_each_other(self) -> None:
         box = await self.forking()
@@ -210,14 +209,7 @@ class ForkSuite(Suite):
 class ResetSuite(Suite):
     async def resetting(self, **fields: object) -> Sandbox:
         """A sandbox that can be reset; or the refusal."""
-        box = await self.box(**fields)
-        if not box.capabilities.reset:
-            try:
-                await declines(box.reset)
-            finally:
-                await box.destroy()
-        self.isolated()  # these tests remove and overwrite /etc and /home: never the machine's own
-        return box
+        return await able(self, "reset", lambda box: box.reset(), **fields)
 
     async def test_a_reset_brings_back_the_files_of_the_start(self) -> None:
         box = await self.resetting()
