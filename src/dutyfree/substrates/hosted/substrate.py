@@ -13,6 +13,7 @@ from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.errors import DutyfreeError
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Network, Spec
+from dutyfree.substrates.api.sandbox import API_NOTES, ApiSandbox
 from dutyfree.substrates.boot import Birth
 from dutyfree.substrates.hosted.keeper import TTL_S, Keeper
 from dutyfree.substrates.hosted.vendor import Machine, Vendor
@@ -20,6 +21,17 @@ from dutyfree.substrates.owning import OwningSubstrate
 from dutyfree.substrates.sweep import OWNER_LABEL, is_orphan, owner_mark
 
 NAME_LABEL = "dutyfree.name"
+
+_NO_STREAM = "not offered over an API call per command"
+HOSTED_NOTES = {
+    **API_NOTES,
+    "dispatch": "the command's own time is told by the sandbox's shell, where that is bash",
+    "stream": _NO_STREAM,
+    "terminal": _NO_STREAM,
+    "shell": _NO_STREAM,
+    "forward": _NO_STREAM,
+}
+"""What no hosted driver offers, or offers in part; for their capabilities."""
 
 
 class HostedSubstrate(OwningSubstrate):
@@ -50,7 +62,9 @@ class HostedSubstrate(OwningSubstrate):
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=remove,
             defaults=machine.defaults, start_ns=start_ns,
         )  # fmt: skip
-        box = self._reached_by_exec(birth, machine.execute, None, remove)
+        ready_ns = birth.created()  # the vendor answers once it takes commands
+        birth.timeline.add("ready", ready_ns, ready_ns)
+        box = ApiSandbox(birth, machine.execute, self._floor)
         self._keeper.keep(name, machine, spec.lifetime_s, box.lose)
         return box
 

@@ -6,7 +6,7 @@ is passed over. The lines of a stream:
 
     :                       ours begins
     QUJD…                   output; where both streams share one text, with 1 or 2 before it
-    :0 1718.5 1719.5        the end, in the standard output: exit code (or `cwd`), when it began and ended
+    :0 1718.5 1719.5        the end, in the standard output: exit code (or `cwd`, `user`), when it began and ended
 
 The sandbox can say here what it likes: it deceives its own caller only, and what is no such line is a `DriverError`.
 """
@@ -35,9 +35,9 @@ PIECE = 4 << 20
 _WIDTH = 3000
 """A line: a multiple of four, and less than what a pipe takes as a whole."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_END = re.compile(r":(\d{1,3}|cwd) ?(\d+[.,]\d+)? ?(\d+[.,]\d+)?")
+_END = re.compile(r":(\d{1,3}|cwd|user) ?(\d+[.,]\d+)? ?(\d+[.,]\d+)?")
 _LONGEST_LINE = 1 << 16
-_NO_PLACE = "no such directory"
+_REFUSALS = {"cwd": "no such directory", "user": "unknown user"}
 
 Put = Callable[[str, bytes], Awaitable[None]]
 """Writes a file of the sandbox, so that the command's user can read it."""
@@ -46,19 +46,20 @@ Put = Callable[[str, bytes], Awaitable[None]]
 _SCRIPT = """\
 {begin}exec 3>&1 4>&2
 b=$EPOCHREALTIME
-c=$({{ {{ {{ {place}{feed}( {variables}exec {command} ) {input}2>&6 3>&- 4>&- 5>&- 6>&-; echo $? >&5; }} 2>/dev/null | {out} >&3; }} 6>&1 | {err} >&4; }} 5>&1)
+c=$({{ {{ {{ {place}{person}{feed}( {variables}exec {switch}{command} ) {input}2>&6 3>&- 4>&- 5>&- 6>&-; echo $? >&5; }} 2>/dev/null | {out} >&3; }} 6>&1 | {err} >&4; }} 5>&1)
 printf ':%s %s %s\\n' "$c" "$b" "$EPOCHREALTIME"
 """
 
 
-async def prepare(wanted: Execution, put: Put, *, shared: bool = False) -> str:
+async def prepare(wanted: Execution, put: Put, *, shared: bool = False, switch: bool = False) -> str:
     """A script that carries an execution: for `bash -c`, or any `sh -c`, which then tells no times.
 
-    What it was given by files it removes. `shared`: the vendor gives both streams as one text.
+    What it was given by files it removes. `shared`: the vendor gives both streams as one text. `switch`: the vendor runs it as
+    root, and the script becomes the user that is wanted, by util-linux's `setpriv`.
     """
     stem = f"/tmp/.dutyfree-{os.urandom(8).hex()}"  # noqa: S108 - a path of the sandbox
     feed, given = await _source(wanted, put, stem)
-    script = _script(wanted, feed, given, shared=shared)
+    script = _script(wanted, feed, given, shared=shared, switch=switch)
     tidy = f"trap 'rm -f {stem}-*' EXIT\n"
     if len(script.encode()) <= LONGEST_SCRIPT:
         return tidy + script if stem in feed else script
@@ -116,8 +117,8 @@ class Reading:
         if found is None:
             raise self._nonsense(line)
         code, begun, over = found.groups()
-        if code == "cwd":
-            self.ended = Ended(exit_code=1, refusal=_NO_PLACE)
+        if code in _REFUSALS:
+            self.ended = Ended(exit_code=1, refusal=_REFUSALS[code])
             return
         run_ns = _nanoseconds(over) - _nanoseconds(begun) if begun and over else 0
         self.ended = Ended(exit_code=int(code) & 0xFF, run_ns=run_ns if run_ns > 0 else None)
@@ -126,7 +127,8 @@ class Reading:
         return DriverError(f"the sandbox's shell says {text[:80]!r}", driver=self._driver, stage="exec")
 
 
-def _script(wanted: Execution, feed: str, given: str, *, shared: bool) -> str:
+def _script(wanted: Execution, feed: str, given: str, *, shared: bool, switch: bool) -> str:
+    another = wanted.user is not None and switch
     plain = {name: value for name, value in wanted.env.items() if _NAME.fullmatch(name)}
     other = [f"{name}={value}" for name, value in wanted.env.items() if name not in plain]
     words = [*(["env", *other] if other else []), *wanted.argv]
@@ -135,12 +137,26 @@ def _script(wanted: Execution, feed: str, given: str, *, shared: bool) -> str:
         begin="printf ':\\n'\n" if shared else "printf ':\\n'; printf ':\\n' >&2\n",
         feed=feed,
         input=given,
+        person=_person(wanted.user) if another and wanted.user else "",
+        switch='setpriv --reuid "$u" --regid "$g" --clear-groups ' if another else "",
         place=f"cd -- {_quoted(wanted.cwd)} 2>/dev/null || {{ echo cwd >&5; exit; }}; " if wanted.cwd else "",
         variables="".join(f"export {name}={_quoted(value)}; " for name, value in plain.items()),
         command=" ".join(map(_quoted, words)),
         out=f"{encode} | sed -u s/^/1/" if shared else encode,
         err=f"{encode} | sed -u s/^/2/" if shared else encode,
     )
+
+
+def _person(user: str) -> str:
+    """Finds out the numbers of `user[:group]`, or refuses."""
+    name, _, group = user.partition(":")
+    nobody = "|| { echo user >&5; exit; }; "
+    number = f"u={name}; " if name.isdecimal() else f"u=$(id -u -- {_quoted(name)}) {nobody}"
+    if group.isdecimal():
+        return f"{number}g={group}; "
+    if group:
+        return f'{number}g=$(getent group {_quoted(group)} | cut -d: -f3); [ -n "$g" ] {nobody}'
+    return f"{number}g=$(id -g -- {_quoted(name)} || echo 0); "
 
 
 async def _source(wanted: Execution, put: Put, stem: str) -> tuple[str, str]:

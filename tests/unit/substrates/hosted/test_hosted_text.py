@@ -28,7 +28,7 @@ class Sandbox:
 
     async def execute(self, wanted: Execution) -> tuple[Ended | None, bytes, bytes]:
         kept = Kept(1 << 30)
-        script = await prepare(wanted, self.put, shared=self.shared)
+        script = await prepare(wanted, self.put, shared=self.shared, switch=True)
         process = await asyncio.create_subprocess_exec(
             self.shell, "-c", f"echo welcome; echo welcome >&2\n{script}",
             stdout=asyncio.subprocess.PIPE,
@@ -96,6 +96,22 @@ def test_a_place_that_is_not_there_is_a_refusal(sandbox: Sandbox):
     ended, out, err = run(sandbox, "touch", "/dev/null", cwd="/nowhere")
     assert ended.refusal == "no such directory"
     assert (out, err) == (b"", b"")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user; enable: sudo make test")
+@pytest.mark.parametrize(
+    ("user", "numbers"),
+    [("65534", "65534 65534"), ("1234:2345", "1234 2345"), ("nobody", "65534 65534"), ("4321", "4321 0")],
+)
+@pytest.mark.parametrize("sandbox", ["bash", "bash shared", "dash"], indirect=True)  # busybox's own setpriv knows no users
+def test_the_script_becomes_the_user_that_is_wanted(sandbox: Sandbox, user: str, numbers: str):
+    ended, out, _ = run(sandbox, "sh", "-c", "echo $(id -u) $(id -g)", user=user)
+    assert (ended.exit_code, out.decode().strip()) == (0, numbers)
+
+
+@pytest.mark.parametrize("user", ["no-such-user", "root:no-such-group", "-x"])
+def test_a_user_nobody_knows_is_a_refusal(sandbox: Sandbox, user: str):
+    assert run(sandbox, "true", user=user)[0].refusal == "unknown user"
 
 
 @pytest.mark.parametrize("size", [INLINE, INLINE + 1, PIECE + 1])
