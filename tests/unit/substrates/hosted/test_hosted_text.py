@@ -103,7 +103,9 @@ def test_a_place_that_is_not_there_is_a_refusal(sandbox: Sandbox):
     ("user", "numbers"),
     [("65534", "65534 65534"), ("1234:2345", "1234 2345"), ("nobody", "65534 65534"), ("4321", "4321 0")],
 )
-@pytest.mark.parametrize("sandbox", ["bash", "bash shared", "dash"], indirect=True)  # busybox's own setpriv knows no users
+@pytest.mark.parametrize(
+    "sandbox", ["bash", "bash shared", "dash"], indirect=True
+)  # busybox's own setpriv knows no users
 def test_the_script_becomes_the_user_that_is_wanted(sandbox: Sandbox, user: str, numbers: str):
     ended, out, _ = run(sandbox, "sh", "-c", "echo $(id -u) $(id -g)", user=user)
     assert (ended.exit_code, out.decode().strip()) == (0, numbers)
