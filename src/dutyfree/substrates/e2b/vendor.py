@@ -50,8 +50,7 @@ class E2bVendor:
         at = ConnectionConfig(api_key=key.reveal()).api_url
         self.version = f"{NAME} {version(NAME)}" + ("" if at == _OWN_ADDRESS else f" at {at}")
         self._template = template
-        # What the vendor refuses for now is told to the caller, who decides when to ask again.
-        self._options: dict[str, Any] = {"api_key": key.reveal(), "retries": 0}
+        self._key = key
         self._boundary = Boundary(_ERRORS, _classify, [key])
 
     async def start(self, spec: Spec, marks: Mapping[str, str], ttl_s: float) -> E2bMachine:
@@ -65,13 +64,13 @@ class E2bVendor:
             metadata={**marks, **OURS},
             allow_internet_access=spec.network == "host",
             lifecycle={"on_timeout": "kill"},
-            **self._options,
+            **self._options(),
         )
         return E2bMachine(await self._boundary.cross(starting), self._boundary)
 
     async def marked(self, key: str) -> Mapping[str, str]:
         """By the vendor's own list."""
-        pages = AsyncSandbox.list(query=SandboxQuery(metadata=OURS), **self._options)
+        pages = AsyncSandbox.list(query=SandboxQuery(metadata=OURS), **self._options())
         found: dict[str, str] = {}
         while pages.has_next:
             for one in await self._boundary.cross(pages.next_items()):
@@ -80,10 +79,14 @@ class E2bVendor:
 
     async def end(self, machine_id: str) -> None:
         """By its id."""
-        await self._boundary.cross(AsyncSandbox.kill(machine_id, **self._options))
+        await self._boundary.cross(AsyncSandbox.kill(machine_id, **self._options()))
 
     async def close(self) -> None:
         """Nothing is ours."""
+
+    def _options(self) -> dict[str, Any]:
+        """What the vendor refuses for now is told to the caller, who decides when to ask again."""
+        return {"api_key": self._key.reveal(), "retries": 0}
 
 
 class E2bMachine:

@@ -22,6 +22,8 @@ from dutyfree.testing.protocol.place import Job, Place, Places
 from dutyfree.testing.protocol.server import Handler, main
 
 TEMPLATES = ("base", "other-template")
+FULL, BROKEN = "full-template", "broken-template"
+"""Names for which there is never a place, or only an error that quotes the key."""
 ENVD_VERSION = "0.6.2"
 CONNECT = "application/connect+json"
 _LONGEST_BODY = 64 << 20
@@ -73,6 +75,10 @@ class Service:
 
     async def _create(self, request: web.Request) -> web.Response:
         asked = await request.json()
+        if asked["templateID"] == FULL:
+            return _refusal(429, "you have reached the maximum number of sandboxes")
+        if asked["templateID"] == BROKEN:
+            return _refusal(500, f"cannot start a sandbox for {self._key}")
         try:
             place = await self._places.open(
                 asked["templateID"],
