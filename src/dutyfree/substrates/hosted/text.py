@@ -42,12 +42,11 @@ _REFUSALS = {"cwd": "no such directory", "user": "unknown user"}
 Put = Callable[[str, bytes], Awaitable[None]]
 """Writes a file of the sandbox, so that the command's user can read it."""
 
-# 3, 4: the outputs of the script itself · 5: the exit code · 6: the command's errors, on their way to base64
+# 3, 4: the outputs of the script itself · 5: the exit code and the times · 6: the command's errors, on their way to base64
 _SCRIPT = """\
 {begin}exec 3>&1 4>&2
-b=$EPOCHREALTIME
-c=$({{ {{ {{ {place}{person}{feed}( {variables}exec {switch}{command} ) {input}2>&6 3>&- 4>&- 5>&- 6>&-; echo $? >&5; }} 2>/dev/null | {out} >&3; }} 6>&1 | {err} >&4; }} 5>&1)
-printf ':%s %s %s\\n' "$c" "$b" "$EPOCHREALTIME"
+c=$({{ {{ {{ {place}{person}b=$EPOCHREALTIME; {feed}( {variables}exec {switch}{command} ) {input}2>&6 3>&- 4>&- 5>&- 6>&-; echo "$? $b $EPOCHREALTIME" >&5; }} 2>/dev/null | {out} >&3; }} 6>&1 | {err} >&4; }} 5>&1)
+printf ':%s\\n' "$c"
 """
 
 

@@ -4,5 +4,5 @@
 
 They show that a driver makes the right calls and leaves nothing behind. They are no measurement of a vendor: what
 executes commands is a `native` sandbox of this machine. Each runs as a process of its own, so that its affairs are not
-those of a test. `place` holds what any such server needs; the wire formats are a module each.
+those of a test. `place` holds what any such server needs; the wire formats are a module each. Needs aiohttp.
 """
