@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 import httpx
-from e2b import AsyncSandbox, CommandExitException, SandboxQuery
-from e2b.connection_config import ConnectionConfig
-from e2b.exceptions import (
+from e2b import (
+    AsyncSandbox,
     AuthenticationException,
+    CommandExitException,
+    ConnectionConfig,
     RateLimitException,
     SandboxException,
     SandboxNotFoundException,
     SandboxNotRunningException,
+    SandboxQuery,
     ServiceBusyException,
     TimeoutException,
 )
@@ -41,6 +44,7 @@ OURS = {"dutyfree": "sandbox"}
 _OWN_ADDRESS = "https://api.e2b.app"
 _ERRORS = (SandboxException, AuthenticationException, ServiceBusyException, httpx.HTTPError, OSError)
 _REFUSED = (400, 403, 404)
+_NOBODY = re.compile(r"invalid username|looking up user")
 
 
 class E2bVendor:
@@ -156,14 +160,14 @@ class E2bMachine:
     async def _vanished(self, words: str) -> DutyfreeError:
         if await self._cross(self._sandbox.is_running()):
             return DriverError(words, driver=NAME, stage="exec")
-        return SandboxLost("the sandbox is gone: the vendor ended it", driver=NAME)
+        return SandboxLost("the vendor ended it", driver=NAME)
 
 
 def _classify(error: BaseException, words: str) -> DutyfreeError:
     if isinstance(error, SandboxNotFoundException | SandboxNotRunningException):
-        return SandboxLost(f"the sandbox is gone: {words}", driver=NAME)
+        return SandboxLost(words, driver=NAME)
     if isinstance(error, AuthenticationException):
-        if "user" in words:  # of the sandbox, and not of the account
+        if _NOBODY.search(words):  # of the sandbox, and not of the account
             return Misuse("is not known inside", field="user", driver=NAME)
         return Unavailable(words, enable="export E2B_API_KEY=…", driver=NAME)
     if isinstance(error, RateLimitException | ServiceBusyException):
