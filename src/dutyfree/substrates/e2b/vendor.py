@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 import httpx
+from connectrpc.errors import ConnectError
 from e2b import (
     AsyncSandbox,
     AuthenticationException,
@@ -42,7 +43,9 @@ OURS = {"dutyfree": "sandbox"}
 """A mark by which the vendor can list them."""
 
 _OWN_ADDRESS = "https://api.e2b.app"
-_ERRORS = (SandboxException, AuthenticationException, ServiceBusyException, httpx.HTTPError, OSError)
+_BROKEN = (ConnectError, httpx.HTTPError, OSError)
+"""What passes through the SDK when a connection breaks."""
+_ERRORS = (SandboxException, AuthenticationException, ServiceBusyException, *_BROKEN)
 _REFUSED = (400, 403, 404)
 _NOBODY = re.compile(r"invalid username|looking up user")
 
@@ -172,7 +175,7 @@ def _classify(error: BaseException, words: str) -> DutyfreeError:
         return Unavailable(words, enable="export E2B_API_KEY=…", driver=NAME)
     if isinstance(error, RateLimitException | ServiceBusyException):
         return Saturated(words, driver=NAME)
-    if isinstance(error, TimeoutException | httpx.HTTPError | OSError):
+    if isinstance(error, (TimeoutException, *_BROKEN)):
         return Unavailable(words, driver=NAME)
     if getattr(error, "status_code", None) in _REFUSED and "template" in words.lower():
         return Misuse(words, field="image", driver=NAME)
