@@ -210,6 +210,9 @@ def _available(console: Console) -> list[str]:
         if not found.available:
             console.print(f"not measured: {name}: {found.reason}" + (f"; {found.enable}" if found.enable else ""))
             continue
+        if getattr(driver, "costs", False):
+            console.print(f"not measured: {name}: each sandbox is paid for; name it to measure it: -s {name}")
+            continue
         modes = getattr(driver, "dispatches", ())
         names += [f"{name}?dispatch={mode}" for mode in modes] if len(modes) > 1 else [name]
     return names

@@ -13,7 +13,7 @@ def command_text(argv: Sequence[bytes]) -> list[str]:
     try:
         return [word.decode() for word in argv]
     except UnicodeDecodeError:
-        return ["sh", "-c", f"exec {' '.join(map(_word, argv))}"]
+        return ["sh", "-c", f"exec {' '.join(map(shell_word, argv))}"]
 
 
 def script_text(script: bytes) -> str:
@@ -21,10 +21,11 @@ def script_text(script: bytes) -> str:
     try:
         return script.decode()
     except UnicodeDecodeError:
-        return f"eval {_word(script)}"
+        return f"eval {shell_word(script)}"
 
 
-def _word(word: bytes) -> str:
+def shell_word(word: bytes) -> str:
+    """One word of a script, quoted."""
     try:
         return shlex.quote(word.decode())
     except UnicodeDecodeError:

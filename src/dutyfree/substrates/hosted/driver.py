@@ -1,0 +1,94 @@
+"""`HostedDriver`: the entry point's object of a vendor. The SDK is imported when somebody connects, and not before."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from dutyfree.core.contract import Availability, Capabilities, Substrate
+from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.substrates.hosted.credential import Credential
+from dutyfree.substrates.hosted.keeper import TTL_S
+from dutyfree.substrates.hosted.substrate import open_vendor
+from dutyfree.substrates.hosted.vendor import Vendor
+
+_TTL_LEAST_S, _TTL_MOST_S = 15.0, 86_400.0
+
+Open = Callable[[Mapping[str, str], Mapping[str, Credential]], Awaitable[Vendor]]
+"""Imports the vendor's module and makes its `Vendor`, of the options and the credentials by variable."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostedDriver:
+    """One vendor."""
+
+    name: str
+    summary: str
+    module: str
+    """The SDK's, as it is imported."""
+    package: str
+    """The same, as it is installed."""
+    variables: Sequence[str]
+    """Of the environment: the credentials, all of which are needed."""
+    capabilities: Capabilities
+    open: Open
+    options: Sequence[str] = ()
+    """Beside `ttl`: how many seconds a machine outlives a client that was killed."""
+    costs: bool = True
+    """Each sandbox is paid for: it is measured when it is named, and not because it is there."""
+
+    def declared(self) -> list[Capabilities]:
+        """One dispatch mode."""
+        return [self.capabilities]
+
+    def probe(self) -> Availability:
+        """The SDK and the credentials are there; whether the vendor takes them is seen when it is used."""
+        try:
+            self._check()
+        except Unavailable as error:
+            reason = error.message.partition("; to enable: ")[0]
+            return Availability(
+                available=False, reason=reason, enable=error.enable, version=self._version(), capabilities=self.capabilities
+            )  # fmt: skip
+        reason = f"by the account of {', '.join(self.variables)}; not asked"
+        return Availability(available=True, reason=reason, version=self._version(), capabilities=self.capabilities)
+
+    async def connect(self, options: Mapping[str, str]) -> Substrate:
+        """Nothing is started; what dead owners left is ended."""
+        known = (*self.options, "ttl")
+        for name in options:
+            if name not in known:
+                raise Misuse(f"is not an option; there are {', '.join(known)}", field=name, driver=self.name)
+        ttl_s = self._ttl_s(options.get("ttl"))
+        vendor = await self.open(options, self._check())
+        return await open_vendor(self.name, vendor, self.capabilities, ttl_s)
+
+    def _check(self) -> dict[str, Credential]:
+        if find_spec(self.module) is None:
+            raise Unavailable(
+                f"the {self.package} SDK is not installed",
+                enable=f"pip install 'dutyfree[{self.name}]'",
+                driver=self.name,
+                stage="import",
+            )
+        return {one: Credential.find(one, driver=self.name) for one in self.variables}
+
+    def _version(self) -> str | None:
+        try:
+            return f"{self.package} {version(self.package)}"
+        except PackageNotFoundError:
+            return None
+
+    def _ttl_s(self, given: str | None) -> float:
+        if given is None:
+            return TTL_S
+        try:
+            ttl_s = float(given)
+        except ValueError:
+            ttl_s = 0.0
+        if not _TTL_LEAST_S <= ttl_s <= _TTL_MOST_S:
+            what = f"must be seconds between {_TTL_LEAST_S:g} and {_TTL_MOST_S:g}, not {given!r}"
+            raise Misuse(what, field="ttl", driver=self.name)
+        return ttl_s

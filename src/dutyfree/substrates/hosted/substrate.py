@@ -1,0 +1,120 @@
+"""`HostedSubstrate`: a vendor's machines as sandboxes, an API call per action.
+
+Nothing is left behind: cancelled while a machine starts, that one is ended once the vendor has told its id; closing ends
+the rest; of a client that was killed, the vendor's own clock ends them, and the next client's sweep before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from dutyfree.core.contract import Capabilities, Sandbox
+from dutyfree.core.errors import DutyfreeError, Misuse
+from dutyfree.core.pending import Pending, finish
+from dutyfree.core.spec import Network, Spec
+from dutyfree.substrates.api.sandbox import API_NOTES, ApiSandbox
+from dutyfree.substrates.boot import Birth
+from dutyfree.substrates.hosted.keeper import TTL_S, Keeper
+from dutyfree.substrates.hosted.vendor import Machine, Vendor
+from dutyfree.substrates.owning import OwningSubstrate
+from dutyfree.substrates.sweep import OWNER_LABEL, is_orphan, owner_mark
+
+NAME_LABEL = "dutyfree.name"
+
+_NO_STREAM = "not offered over an API call per command"
+HOSTED_NOTES = {
+    **API_NOTES,
+    "dispatch": "the command's own time is told by the sandbox's shell, where that is bash",
+    "stream": _NO_STREAM,
+    "terminal": _NO_STREAM,
+    "shell": _NO_STREAM,
+    "forward": _NO_STREAM,
+}
+"""What no hosted driver offers, or offers in part; for their capabilities."""
+
+
+class HostedSubstrate(OwningSubstrate):
+    """Machines of one account. Made by `open_vendor`."""
+
+    def __init__(self, name: str, vendor: Vendor, capabilities: Capabilities, ttl_s: float = TTL_S) -> None:
+        super().__init__(name)
+        self.version = vendor.version
+        self.capabilities = capabilities
+        self._vendor = vendor
+        self._keeper = Keeper(ttl_s)
+
+    def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
+        """As the contract says; asked for nothing in particular, it gives the strictest network it has."""
+        strictest: Network = "none" if "none" in self.capabilities.networks else "host"
+        return super().create(spec or Spec(network=strictest))
+
+    async def _make(self, spec: Spec, name: str, start_ns: int) -> Sandbox:
+        marks = {OWNER_LABEL: owner_mark(), NAME_LABEL: name}
+        machine = await self._started(spec, marks)
+        if self._closed:
+            await finish(machine.end())
+            raise Misuse("the substrate was closed meanwhile", driver=self.name)
+
+        async def remove() -> None:
+            self._keeper.drop(name)
+            self._boxes.discard(box)
+            await machine.end()
+
+        birth = Birth(
+            driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=remove,
+            defaults=machine.defaults, start_ns=start_ns,
+        )  # fmt: skip
+        ready_ns = birth.created()  # the vendor answers once it takes commands
+        birth.timeline.add("ready", ready_ns, ready_ns)
+        box = ApiSandbox(birth, machine.execute, self._floor)
+        self._keeper.keep(name, machine, spec.lifetime_s, box.lose)
+        return box
+
+    async def sweep(self) -> list[str]:
+        """End what dead owners of this machine left at the vendor's; the ids."""
+        marked = await self._vendor.marked(OWNER_LABEL)
+        orphans = [one for one, mark in marked.items() if is_orphan(mark)]
+        for one in orphans:
+            await self._vendor.end(one)
+        return orphans
+
+    async def close(self) -> None:
+        """End what is left, drop the connections."""
+        if self._closed:
+            return
+        try:
+            await super().close()
+        except ExceptionGroup as failures:  # each of them was tried
+            raise failures.exceptions[0] from None
+        finally:
+            await self._keeper.close()
+            await self._vendor.close()
+
+    async def _started(self, spec: Spec, marks: Mapping[str, str]) -> Machine:
+        """A request on its way cannot be taken back: cancelled, the machine is awaited and ended."""
+        starting = asyncio.ensure_future(self._vendor.start(spec, marks, self._keeper.first_s(spec.lifetime_s)))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await finish(_undo(starting))
+            raise
+
+
+async def open_vendor(name: str, vendor: Vendor, capabilities: Capabilities, ttl_s: float = TTL_S) -> HostedSubstrate:
+    """Sweep first, which also shows whether the account is one. The vendor is the substrate's from here on."""
+    substrate = HostedSubstrate(name, vendor, capabilities, ttl_s)
+    try:
+        await substrate.sweep()
+    except BaseException:
+        await finish(substrate.close())
+        raise
+    return substrate
+
+
+async def _undo(starting: asyncio.Future[Machine]) -> None:
+    try:
+        machine = await starting
+    except DutyfreeError:
+        return
+    await machine.end()
