@@ -27,6 +27,7 @@ from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
 from dutyfree.testing.modal_container import Container, Router
+from dutyfree.testing.sharing import started_executor
 
 Call = Any
 """A grpclib stream: its types say less than its names."""
@@ -184,6 +185,7 @@ class ModalServer:
 def modal_server(images: Mapping[str, str]) -> Iterator[ModalServer]:
     """Serve until the block ends, on a loop and a thread of its own."""
     loop = asyncio.new_event_loop()
+    loop.set_default_executor(started_executor())
     thread = threading.Thread(target=loop.run_forever, name="modal-server")
     thread.start()
 

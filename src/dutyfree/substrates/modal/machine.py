@@ -30,7 +30,7 @@ _SET = "( echo $(($(date +%s) + $0)) >$p.new && mv $p.new $p ) 2>/dev/null"
 _KEEP = f"""\
 umask 077
 for d in {OURS}; do p=$d/.dutyfree-until; {_SET} && break; done
-while [ "$(date +%s)" -lt "$(cat $p)" ]; do sleep 1; done
+while left=$(($(cat $p) - $(date +%s))) && [ $left -gt 0 ]; do sleep $left; done
 """
 """The file says when the sandbox ends, by its own time; it ends too if that is gone or says nothing of use."""
 
