@@ -1,27 +1,65 @@
-"""The conformance suite on `modal`: the vendor's real client, against a server of ours that speaks as the vendor does."""
+"""The conformance suite on `modal`, in both dispatch modes: the vendor's own SDK, against a server that speaks its protocol.
 
+Protocol tests: they show the driver's calls and its life cycle, and say nothing of how the vendor performs.
+"""
+
+import asyncio
+from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
 
+from dutyfree.substrates.registry import connect
 from dutyfree.testing import ContractSuite, SharedSuite
-from dutyfree.testing.modal_account import IMAGE, modal_settles, modal_vendor  # noqa: F401 - fixtures
+from dutyfree.testing.protocol.server import Served, served
 
 NO_COUNT = "what stands for the vendor's containers here shows no count of kills inside"
 
 
 @pytest.fixture(scope="module")
-def modal_options(modal_vendor: object) -> dict[str, str]:  # noqa: F811 - a fixture by its name
-    return {"ttl": "7200"}  # the main process sleeps as long, and another sleep would look like something left behind
+def modal_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    pytest.importorskip("modal", reason="the modal SDK is not installed; enable: pip install 'dutyfree[modal]'")
+    with (
+        served("dutyfree.testing.protocol.modal", tmp_path_factory.mktemp("modal")) as server,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        modal_account(patch, server)
+        asyncio.run(once())
+        yield server
+        assert server.places() == {}
+
+
+@pytest.fixture(scope="module")
+def modal_options(modal_server: Served) -> dict[str, str]:
+    return {}
+
+
+def modal_account(patch: pytest.MonkeyPatch, server: Served) -> None:
+    account = {"SERVER_URL": server.url, "TOKEN_ID": "ak-protocol", "TOKEN_SECRET": server.key}
+    # Connections that are dropped when they are idle, and made again, would look like something a test left behind.
+    for name, value in {**account, "SANDBOX_CHANNEL_IDLE_TIMEOUT": "3600"}.items():
+        patch.setenv(f"MODAL_{name}", value)
+
+
+async def once() -> None:
+    """What the SDK makes at its first use, and keeps, is there before a test counts what it holds."""
+    async with connect("modal") as substrate, substrate.create() as box:
+        assert (await box.run(["true"])).ok
 
 
 @pytest.mark.protocol
-@pytest.mark.usefixtures("modal_settles")
 class TestModal(SharedSuite, ContractSuite):
     substrate_name = "modal"
-    image = IMAGE
+    image = "debian:12"
     engine = "modal_options"
     gaps: ClassVar[dict[str, str]] = {"test_more_memory_than_the_limit_ends_as_oom": NO_COUNT}
+
+    @pytest.fixture(autouse=True)
+    def _settles(self, modal_server: Served) -> Iterator[None]:
+        """The SDK closes its connections on a thread of its own: a test is over when it has."""
+        before = modal_server.connections()
+        yield
+        modal_server.settle(before)
 
 
 class TestModalApi(TestModal):

@@ -44,7 +44,7 @@ class Commons:
 
     def __init__(self, connect: Pending[Substrate], image: str) -> None:
         self.runner = asyncio.Runner()
-        self.runner.get_loop().set_default_executor(started_executor())
+        self.runner.get_loop().set_default_executor(_executor())
         self.substrate = self.runner.run(_awaited(connect))
         self.box: Sandbox = self.runner.run(_awaited(self.substrate.create(Spec(image=image))))
         self.numbers = itertools.count(1)
@@ -111,7 +111,7 @@ class SharedSuite(Suite):
         return Pending(self.shared.lend(), _keep)
 
 
-def started_executor() -> ThreadPoolExecutor:
+def _executor() -> ThreadPoolExecutor:
     """With all its threads started: one that came later would look like something a test left behind."""
     made = ThreadPoolExecutor(_THREADS)
     together = threading.Barrier(_THREADS)

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import grpclib
@@ -17,7 +18,7 @@ import modal
 from grpclib.exceptions import StreamTerminatedError
 from modal import exception
 
-from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable, Unsupported
+from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.substrates.hosted.boundary import Boundary
@@ -27,6 +28,7 @@ from dutyfree.substrates.modal.machine import DRIVER, ModalMachine, keeper
 from dutyfree.substrates.sweep import owner_mark
 
 APP = "dutyfree"
+IMAGE = "python:3.12"
 LONGEST_S = 86_400
 """The vendor's own: no sandbox lives longer."""
 
@@ -40,22 +42,31 @@ _REFUSED = (exception.AuthError, exception.PermissionDeniedError)
 _GONE = (exception.NotFoundError, exception.ConflictError, exception.ClientClosed, exception.SandboxTerminatedError)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Where:
+    """What sandboxes are made of, and where."""
+
+    image: str
+    """That `host` stands for."""
+    region: str | None
+
+
 class Account:
     """A `hosted.vendor.Vendor`. Made by `open_account`."""
 
-    def __init__(self, client: modal.Client, app: modal.App, region: str | None, boundary: Boundary) -> None:
+    def __init__(self, client: modal.Client, app: modal.App, where: Where, boundary: Boundary) -> None:
         url = os.environ.get("MODAL_SERVER_URL", _VENDORS_URL)
         self.version = f"modal {modal.__version__}" + ("" if url == _VENDORS_URL else f" at {url}")
         self._client = client
         self._app = app
-        self._region = region
+        self._where = where
         self._boundary = boundary
         self._images: dict[str, asyncio.Task[modal.Image]] = {}
         """Built, or on their way."""
 
     async def start(self, spec: Spec, marks: Mapping[str, str], ttl_s: float) -> ModalMachine:
         """Start a sandbox in which commands run."""
-        image = await self._image(spec.image)
+        image = await self._image(self._where.image if spec.image == "host" else spec.image)
         longest_s = LONGEST_S if spec.lifetime_s is None else min(LONGEST_S, math.ceil(spec.lifetime_s))
         sandbox = await self._boundary.cross(
             modal.Sandbox.create.aio(
@@ -65,7 +76,7 @@ class Account:
                 name=marks[NAME_LABEL],
                 tags={**marks, MACHINE_LABEL: _machine()},
                 timeout=longest_s,
-                region=self._region,
+                region=self._where.region,
                 block_network=spec.network == "none",
                 client=self._client,
                 **_resources(spec),
@@ -107,9 +118,8 @@ class Account:
 
     async def _image(self, name: str) -> modal.Image:
         """One of a registry, built once for all who ask for it; `im-…`: one that the vendor has."""
-        if name == "host" or name.startswith("/"):
-            what = f"image {name!r} is of this machine, and the vendor's have those of registries: name one, as python:3.12"
-            raise (Unsupported(what, driver=DRIVER) if name == "host" else Misuse(what, field="image", driver=DRIVER))
+        if name.startswith("/"):
+            raise Misuse(f"{name!r} is a path of this machine: name one of a registry", field="image", driver=DRIVER)
         building = self._images.get(name)
         if building is None or (building.done() and (building.cancelled() or building.exception() is not None)):
             image = modal.Image.from_id(name) if name.startswith("im-") else modal.Image.from_registry(name)
@@ -119,6 +129,7 @@ class Account:
 
 async def open_account(options: Mapping[str, str], credentials: Mapping[str, Credential]) -> Account:
     """Reach the vendor, with an app for our sandboxes."""
+    where = Where(image=options.get("image", IMAGE), region=options.get("region"))
     boundary = Boundary(_ERRORS, _classify, tuple(credentials.values()))
     token = (credentials["MODAL_TOKEN_ID"].reveal(), credentials["MODAL_TOKEN_SECRET"].reveal())
     client = await boundary.cross(modal.Client.from_credentials.aio(*token))
@@ -129,7 +140,7 @@ async def open_account(options: Mapping[str, str], credentials: Mapping[str, Cre
             environment_name=options.get("environment"),
             create_if_missing=True,
         )
-        return Account(client, await boundary.cross(lookup), options.get("region"), boundary)
+        return Account(client, await boundary.cross(lookup), where, boundary)
     except BaseException:
         await finish(_closed(client))
         raise

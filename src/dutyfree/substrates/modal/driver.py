@@ -1,8 +1,8 @@
-"""How the registry finds `modal`.
+"""How the registry finds `modal`. Image `host` stands for `image`; any other name is one of a registry, or `im-…`.
 
-modal                       our agent in each sandbox, on the one stream of an exec call
-modal?dispatch=api          an exec call per action, as people do
-modal?app=name&environment=name&region=us-east · ttl=300: how many seconds a sandbox outlives a client that was killed
+modal                                   our agent in each sandbox, on the streams of one exec call
+modal?dispatch=api                      an exec call per action, as people do
+modal?image=python:3.12&app=dutyfree&environment=main&region=us-east · ttl=300: seconds that a sandbox outlives a killed client
 """
 
 from __future__ import annotations
@@ -64,5 +64,5 @@ driver = HostedDriver(
     capabilities=AGENT,
     others=(API,),
     open=_open,
-    options=("app", "environment", "region"),
+    options=("app", "environment", "image", "region"),
 )

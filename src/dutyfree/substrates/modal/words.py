@@ -13,14 +13,14 @@ NO_PLACE = 125
 MOST = 60_000
 """Characters of words; the vendor's SDK refuses more than 65,536."""
 
-_RUN = 'cd -- "$1" 2>/dev/null || { printf %s "$0" >&2; exit 125; }; shift; exec "$@"'
+_RUN = '[ -z "$1" ] || cd -- "$1" 2>/dev/null || { printf %s "$0" >&2; exit 125; }; shift; exec "$@"'
 _READ = 'eval "set -- $(head -c "$1")"; '
 """Takes the words from the input, of which it reads no byte more."""
 
 
 def spoken(wanted: Execution, token: str) -> tuple[Sequence[str], bytes]:
     """The words, and what goes into the input before the command's own."""
-    words = [wanted.cwd or "/", *wanted.argv]
+    words = [wanted.cwd or "", *wanted.argv]
     if sum(map(len, words)) <= MOST:
         return ["sh", "-c", _RUN, token, *words], b""
     said = shlex.join(words).encode()
