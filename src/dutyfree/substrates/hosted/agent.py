@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 
 from dutyfree.core.errors import DutyfreeError
@@ -39,7 +39,9 @@ async def boot_by_exec(birth: Birth, execute: Execute) -> AgentSandbox:
 
     birth.release = release
     birth.failure = bridge.why
-    return await boot_agent(birth, bridge.stream)
+    box: AgentSandbox = await boot_agent(birth, bridge.stream)
+    bridge.after(box.destroy)
+    return box
 
 
 class Bridge:
@@ -50,8 +52,9 @@ class Bridge:
         self.stream, self._inner = socket.socketpair()
         self._inner.setblocking(False)
         self._complaint = b""
+        self._ending: asyncio.Future[None] | None = None
         argv = ["sh", "-c", _INSTALL, str(len(program))]
-        self._task = asyncio.ensure_future(self._carry(execute, Execution(argv=argv, stdin=self._input(program))))
+        self._task = asyncio.create_task(self._carry(execute, Execution(argv=argv, stdin=self._input(program))))
 
     async def add(self, stream: int, data: bytes) -> None:
         """A `Sink`: the agent's words go on to the link, what its shell complains of is kept."""
@@ -64,6 +67,19 @@ class Bridge:
     async def why(self) -> str | None:
         """Why the stream has ended; None: it has not, or nobody knows."""
         return self._complaint.decode(errors="replace").strip() or None
+
+    def after(self, end: Callable[[], Awaitable[None]]) -> None:
+        """What is done when the exec call ends by itself: a machine without its agent would only cost."""
+
+        async def finish() -> None:
+            with suppress(DutyfreeError):  # whoever destroys it is told
+                await end()
+
+        def over(task: asyncio.Task[None]) -> None:
+            if not task.cancelled():
+                self._ending = asyncio.ensure_future(finish())
+
+        self._task.add_done_callback(over)
 
     async def close(self) -> None:
         """Let go of the exec call. Calling it twice is fine."""

@@ -56,8 +56,10 @@ class HostedSubstrate(OwningSubstrate):
 
         async def remove() -> None:
             self._keeper.drop(name)
-            self._boxes = {one for one in self._boxes if one.id != name}
-            await machine.end()
+            try:
+                await machine.end()
+            finally:
+                self._boxes = {one for one in self._boxes if one.id != name}
 
         birth = Birth(
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=remove,

@@ -168,13 +168,13 @@ def _machine() -> str:
 
 def _classify(error: BaseException, words: str) -> DutyfreeError:
     if isinstance(error, _REFUSED):
-        return Unavailable(f"the vendor refuses the account: {words}", driver=DRIVER, stage="connect")
+        return Unavailable(words, enable="export MODAL_TOKEN_ID=… MODAL_TOKEN_SECRET=…", driver=DRIVER)
     if isinstance(error, exception.ResourceExhaustedError):
-        return Saturated(f"the vendor has no room: {words}", driver=DRIVER)
+        return Saturated(words, driver=DRIVER)
     if isinstance(error, exception.ImageBuildError):
-        return Misuse(f"the vendor cannot have it: {words}", field="image", driver=DRIVER)
+        return Misuse(words, field="image", driver=DRIVER)
     if isinstance(error, _GONE):
-        return SandboxLost(f"the vendor has no such sandbox any more: {words}", driver=DRIVER)
+        return SandboxLost(f"the sandbox is gone: {words}", driver=DRIVER)
     if isinstance(error, exception.ConnectionError | exception.ServiceError | exception.TimeoutError | OSError):
         return Unavailable(f"the vendor does not answer: {words}", driver=DRIVER)
     return DriverError(words, driver=DRIVER)

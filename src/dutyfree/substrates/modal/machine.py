@@ -64,7 +64,7 @@ class ModalMachine:
         place, *items = said.stdout.kept().decode(errors="surrogateescape").split("\0")
         pairs = [item.partition("=") for item in items]
         env = {name: value for name, mark, value in pairs if mark and name}
-        self.defaults = Defaults(env=env, cwd=env.get("HOME") if place in ("", "/") else place)
+        self.defaults = Defaults(env=env, cwd=None if place in ("", "/", env.get("HOME")) else place)
 
     async def execute(self, wanted: Execution, sink: Sink) -> Ended:
         """An `Execute`: the streams of one process, byte for byte."""

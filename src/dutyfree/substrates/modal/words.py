@@ -13,7 +13,12 @@ NO_PLACE = 125
 MOST = 60_000
 """Characters of words; the vendor's SDK refuses more than 65,536."""
 
-_RUN = '[ -z "$1" ] || cd -- "$1" 2>/dev/null || { printf %s "$0" >&2; exit 125; }; shift; exec "$@"'
+_RUN = """\
+if [ -n "$1" ]; then cd -- "$1" 2>/dev/null || { printf %s "$0" >&2; exit 125; }
+elif [ "$PWD" = / ]; then cd 2>/dev/null; fi
+shift; exec "$@"
+"""
+"""Without a directory: where the image starts, else at home."""
 _READ = 'eval "set -- $(head -c "$1")"; '
 """Takes the words from the input, of which it reads no byte more."""
 

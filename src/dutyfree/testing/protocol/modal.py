@@ -121,9 +121,10 @@ class ControlPlane:
 
     async def SandboxWaitV2(self, stream: Call) -> None:  # noqa: N802
         wanted = await self._received(stream)
-        gone = wanted.sandbox_id.removeprefix("sb-") not in self._places.found
-        status = api_pb2.GenericResult.GENERIC_STATUS_TERMINATED if gone else None
-        await stream.send_message(api_pb2.SandboxWaitResponse(result=api_pb2.GenericResult(status=status)))
+        kinds = api_pb2.GenericResult
+        live = wanted.sandbox_id.removeprefix("sb-") in self._places.found
+        result = kinds(status=kinds.GENERIC_STATUS_UNSPECIFIED if live else kinds.GENERIC_STATUS_TERMINATED)
+        await stream.send_message(api_pb2.SandboxWaitResponse(result=result))
 
     async def close(self) -> None:
         """After the end of all places, which is the server's business."""

@@ -127,8 +127,10 @@ class Router:
         wanted = await self._received(stream)
         with _lost():
             outcome = await self._executions[wanted.exec_id].job.wait()
-        told = {"code": outcome.exit_code} if outcome.ending == "exit" else {"signal": outcome.signal}
-        await stream.send_message(wire.TaskExecWaitResponse(**told))
+        exited, code, number = outcome.ending == "exit", outcome.exit_code or 0, outcome.signal or 0
+        await stream.send_message(
+            wire.TaskExecWaitResponse(code=code) if exited else wire.TaskExecWaitResponse(signal=number)
+        )
 
     async def _received(self, stream: Call) -> Any:
         if stream.metadata.get("authorization") != f"Bearer {self._jwt}":
