@@ -68,6 +68,7 @@ class TestModalApi(TestModal):
     options: ClassVar[dict[str, str]] = {"dispatch": "api"}
     gaps: ClassVar[dict[str, str]] = {
         "test_a_signal_that_is_not_ours_is_told_apart_from_an_exit": "an exec call reports a signal as an exit code of 128 + n",
+        "test_what_a_command_leaves_running_is_killed_at_its_end": "nothing of ours is inside to notice leftovers",
         "test_two_sandboxes_can_listen_on_the_same_port": "the test streams, which an exec call per command does not offer",
         "test_more_memory_than_the_limit_ends_as_oom": NO_COUNT,
     }

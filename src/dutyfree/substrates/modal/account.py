@@ -32,6 +32,9 @@ IMAGE = "python:3.12"
 LONGEST_S = 86_400
 """The vendor's own: no sandbox lives longer."""
 
+CONNECT_S = 20.0
+"""For a vendor that does not answer: the SDK tries again for a minute."""
+
 MACHINE_LABEL = "dutyfree.machine"
 """Which machine the owner is a process of: the vendor finds sandboxes by whole tags only."""
 
@@ -140,7 +143,8 @@ async def open_account(options: Mapping[str, str], credentials: Mapping[str, Cre
             environment_name=options.get("environment"),
             create_if_missing=True,
         )
-        return Account(client, await boundary.cross(lookup), where, boundary)
+        app = await boundary.cross(asyncio.wait_for(lookup, CONNECT_S))
+        return Account(client, app, where, boundary)
     except BaseException:
         await finish(_closed(client))
         raise
