@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -57,13 +57,17 @@ class Where:
 class Account:
     """A `hosted.vendor.Vendor`. Made by `open_account`."""
 
-    def __init__(self, client: modal.Client, app: modal.App, where: Where, boundary: Boundary) -> None:
+    def __init__(
+        self, client: modal.Client, app: modal.App, where: Where, boundary: Boundary, secrets: Sequence[Credential]
+    ) -> None:
         url = os.environ.get("MODAL_SERVER_URL", _VENDORS_URL)
         self.version = f"modal {modal.__version__}" + ("" if url == _VENDORS_URL else f" at {url}")
         self._client = client
         self._app = app
         self._where = where
         self._boundary = boundary
+        self._of_image = Boundary(_ERRORS, _about_image, secrets)
+        self._of_machine = Boundary(_ERRORS, _about_machine, secrets)
         self._images: dict[str, asyncio.Task[modal.Image]] = {}
         """Built, or on their way."""
 
@@ -85,7 +89,7 @@ class Account:
                 **_resources(spec),
             )
         )
-        machine = ModalMachine(sandbox, self._boundary)
+        machine = ModalMachine(sandbox, self._of_machine)
         try:
             await machine.greet()
         except BaseException:
@@ -100,13 +104,16 @@ class Account:
     async def end(self, machine_id: str) -> None:
         """End a sandbox by its id."""
         with suppress(SandboxLost):
-            sandbox = await self._boundary.cross(modal.Sandbox.from_id.aio(machine_id, client=self._client))
-            await ModalMachine(sandbox, self._boundary).end()
+            sandbox = await self._of_machine.cross(modal.Sandbox.from_id.aio(machine_id, client=self._client))
+            await ModalMachine(sandbox, self._of_machine).end()
 
     async def close(self) -> None:
         """Drop the connection."""
-        for image in self._images.values():
+        building = [image for image in self._images.values() if not image.done()]
+        for image in building:
             image.cancel()
+        if building:
+            await asyncio.wait(building)
         await self._boundary.cross(_closed(self._client))
 
     async def _marked(self, key: str) -> dict[str, str]:
@@ -126,14 +133,15 @@ class Account:
         building = self._images.get(name)
         if building is None or (building.done() and (building.cancelled() or building.exception() is not None)):
             image = modal.Image.from_id(name) if name.startswith("im-") else modal.Image.from_registry(name)
-            building = self._images[name] = asyncio.ensure_future(self._boundary.cross(image.build.aio(self._app)))
+            building = self._images[name] = asyncio.create_task(self._of_image.cross(image.build.aio(self._app)))
         return await asyncio.shield(building)
 
 
 async def open_account(options: Mapping[str, str], credentials: Mapping[str, Credential]) -> Account:
     """Reach the vendor, with an app for our sandboxes."""
     where = Where(image=options.get("image", IMAGE), region=options.get("region"))
-    boundary = Boundary(_ERRORS, _classify, tuple(credentials.values()))
+    secrets = tuple(credentials.values())
+    boundary = Boundary(_ERRORS, _classify, secrets)
     token = (credentials["MODAL_TOKEN_ID"].reveal(), credentials["MODAL_TOKEN_SECRET"].reveal())
     client = await boundary.cross(modal.Client.from_credentials.aio(*token))
     try:
@@ -144,7 +152,7 @@ async def open_account(options: Mapping[str, str], credentials: Mapping[str, Cre
             create_if_missing=True,
         )
         app = await boundary.cross(asyncio.wait_for(lookup, CONNECT_S))
-        return Account(client, app, where, boundary)
+        return Account(client, app, where, boundary, secrets)
     except BaseException:
         await finish(_closed(client))
         raise
@@ -175,10 +183,19 @@ def _classify(error: BaseException, words: str) -> DutyfreeError:
         return Unavailable(words, enable="export MODAL_TOKEN_ID=… MODAL_TOKEN_SECRET=…", driver=DRIVER)
     if isinstance(error, exception.ResourceExhaustedError):
         return Saturated(words, driver=DRIVER)
-    if isinstance(error, exception.ImageBuildError):
-        return Misuse(words, field="image", driver=DRIVER)
-    if isinstance(error, _GONE):
-        return SandboxLost(f"the sandbox is gone: {words}", driver=DRIVER)
     if isinstance(error, exception.ConnectionError | exception.ServiceError | exception.TimeoutError | OSError):
         return Unavailable(f"the vendor does not answer: {words}", driver=DRIVER)
     return DriverError(words, driver=DRIVER)
+
+
+def _about_image(error: BaseException, words: str) -> DutyfreeError:
+    """Nothing in it is the vendor's fault: a name that no registry has, or that is none."""
+    if isinstance(error, exception.ImageBuildError | exception.NotFoundError | exception.InvalidError):
+        return Misuse(words, field="image", driver=DRIVER)
+    return _classify(error, words)
+
+
+def _about_machine(error: BaseException, words: str) -> DutyfreeError:
+    if isinstance(error, _GONE):
+        return SandboxLost(f"the sandbox is gone: {words}", driver=DRIVER)
+    return _classify(error, words)
