@@ -34,14 +34,16 @@ class HostedDriver:
     """Of the environment: the credentials, all of which are needed."""
     capabilities: Capabilities
     open: Open
+    others: Sequence[Capabilities] = ()
+    """In another dispatch mode, where it is asked for."""
     options: Sequence[str] = ()
     """Beside `ttl`: how many seconds a machine outlives a client that was killed."""
     costs: bool = True
     """Each sandbox is paid for: it is measured when it is named, and not because it is there."""
 
     def declared(self) -> list[Capabilities]:
-        """One dispatch mode."""
-        return [self.capabilities]
+        """In each dispatch mode."""
+        return [self.capabilities, *self.others]
 
     def probe(self) -> Availability:
         """The SDK and the credentials are there; whether the vendor takes them is seen when it is used."""
@@ -57,13 +59,20 @@ class HostedDriver:
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Nothing is started; what dead owners left is ended."""
-        known = (*self.options, "ttl")
+        known = (*self.options, "dispatch", "ttl")
         for name in options:
             if name not in known:
                 raise Misuse(f"is not an option; there are {', '.join(known)}", field=name, driver=self.name)
+        capabilities = self._dispatched(options.get("dispatch", self.capabilities.dispatch))
         ttl_s = self._ttl_s(options.get("ttl"))
         vendor = await self.open(options, self._check())
-        return await open_vendor(self.name, vendor, self.capabilities, ttl_s)
+        return await open_vendor(self.name, vendor, capabilities, ttl_s)
+
+    def _dispatched(self, dispatch: str) -> Capabilities:
+        offered: dict[str, Capabilities] = {one.dispatch: one for one in self.declared()}
+        if dispatch not in offered:
+            raise Misuse(f"must be {' or '.join(offered)}, not {dispatch!r}", field="dispatch", driver=self.name)
+        return offered[dispatch]
 
     def _check(self) -> dict[str, Credential]:
         if find_spec(self.module) is None:

@@ -1,4 +1,4 @@
-"""`HostedSubstrate`: a vendor's machines as sandboxes, an API call per action.
+"""`HostedSubstrate`: a vendor's machines as sandboxes, by an API call per action or by our agent on one call's streams.
 
 Nothing is left behind: cancelled while a machine starts, that one is ended once the vendor has told its id; closing ends
 the rest; of a client that was killed, the vendor's own clock ends them, and the next client's sweep before that.
@@ -15,6 +15,7 @@ from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Network, Spec
 from dutyfree.substrates.api.sandbox import API_NOTES, ApiSandbox
 from dutyfree.substrates.boot import Birth
+from dutyfree.substrates.hosted.agent import boot_by_exec
 from dutyfree.substrates.hosted.keeper import TTL_S, Keeper
 from dutyfree.substrates.hosted.vendor import Machine, Vendor
 from dutyfree.substrates.owning import OwningSubstrate
@@ -58,17 +59,28 @@ class HostedSubstrate(OwningSubstrate):
 
         async def remove() -> None:
             self._keeper.drop(name)
-            self._boxes.discard(box)
-            await machine.end()
+            try:
+                await machine.end()
+            finally:
+                self._boxes = {one for one in self._boxes if one.id != name}
 
         birth = Birth(
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=remove,
             defaults=machine.defaults, start_ns=start_ns,
         )  # fmt: skip
+        if self.capabilities.dispatch == "agent":
+            return await self._with_agent(birth, machine)
         ready_ns = birth.created()  # the vendor answers once it takes commands
         birth.timeline.add("ready", ready_ns, ready_ns)
         box = ApiSandbox(birth, machine.execute, self._floor)
         self._keeper.keep(name, machine, spec.lifetime_s, box.lose)
+        return box
+
+    async def _with_agent(self, birth: Birth, machine: Machine) -> Sandbox:
+        birth.created()
+        box = await boot_by_exec(birth, machine.execute)
+        # Nobody is told of its end by the clock: the agent's stream ends with the machine.
+        self._keeper.keep(birth.id, machine, birth.spec.lifetime_s, lambda _: None)
         return box
 
     async def sweep(self) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from dutyfree.core.contract import Process, Sandbox, StreamName, Substrate
 from dutyfree.core.outcome import Outcome
-from dutyfree.core.spec import Spec
+from dutyfree.core.spec import Limits, Spec
 
 WAITING_PIECES = 16
 """Output that a listener has not taken yet; a command that says more waits for it."""
@@ -125,11 +125,19 @@ class Places:
         self.found: dict[str, Place] = {}
         self._endings: set[asyncio.Task[None]] = set()
 
-    async def open(self, image: str, marks: Mapping[str, str], ttl_s: float, *, network: bool = False) -> Place:
+    async def open(
+        self,
+        image: str,
+        marks: Mapping[str, str],
+        ttl_s: float,
+        *,
+        network: bool = False,
+        limits: Limits | None = None,
+    ) -> Place:
         """A new one; KeyError if the vendor knows no such image."""
         if image not in self.images:
             raise KeyError(image)
-        box = await self._substrate.create(Spec(network="host" if network else "none"))
+        box = await self._substrate.create(Spec(network="host" if network else "none", limits=limits or Limits()))
         place = Place(id=secrets.token_hex(10), box=box, image=image, marks=dict(marks))
         self.found[place.id] = place
         self.extend(place, ttl_s)

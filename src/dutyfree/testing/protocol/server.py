@@ -10,8 +10,8 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -32,7 +32,10 @@ _STEP_S = 0.01
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 Build = Callable[[Places, str], web.Application]
-"""A wire format: of what is behind it, and the key that opens it."""
+"""A wire format of HTTP: of what is behind it, and the key that opens it."""
+
+Listen = Callable[[Places, str], AbstractAsyncContextManager[str]]
+"""Any wire format: serves until its block ends, which gives the address."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,10 +53,14 @@ class Served:
             found: dict[str, float] = json.loads(reply.read())
         return found
 
-    def settle(self) -> None:
-        """Wait until this process has no connection to it any more: clients close theirs when they come to it."""
+    def connections(self) -> frozenset[str]:
+        """Those of the calling process."""
+        return _connections(urlsplit(self.url).port or 0)
+
+    def settle(self, before: frozenset[str] = frozenset()) -> None:
+        """Wait until this process has no other connection to it any more: clients close theirs when they come to it."""
         end_s = time.monotonic() + PATIENCE_S
-        while _connected(urlsplit(self.url).port or 0):
+        while self.connections() - before:
             if time.monotonic() > end_s:
                 raise TimeoutError(f"connections to {self.url} stay open")
             time.sleep(_STEP_S)
@@ -79,15 +86,20 @@ def served(module: str, home: Path) -> Iterator[Served]:
 
 
 def main(build: Build, images: Sequence[str]) -> None:
-    """What a wire format's module does when it is run."""
+    """What the module of a wire format of HTTP does when it is run."""
+    run(lambda places, key: _listening(build(places, key)), images)
+
+
+def run(listen: Listen, images: Sequence[str]) -> None:
+    """What any wire format's module does when it is run."""
     parser = argparse.ArgumentParser()
     parser.add_argument("address", type=Path, help="a file to write the url to, once it listens")
     parser.add_argument("owner", type=int, help="a process; the server ends with it")
     given = parser.parse_args()
-    asyncio.run(_serve(build, images, given.address, given.owner))
+    asyncio.run(_serve(listen, images, given.address, given.owner))
 
 
-async def _serve(build: Build, images: Sequence[str], address: Path, owner: int) -> None:
+async def _serve(listen: Listen, images: Sequence[str], address: Path, owner: int) -> None:
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, over.set)
@@ -95,16 +107,14 @@ async def _serve(build: Build, images: Sequence[str], address: Path, owner: int)
     loop.add_reader(watched, over.set)
     async with connect("native") as substrate:
         places = Places(substrate, images)
-        runners = [_runner(build(places, os.environ[KEY_VARIABLE])), _runner(_control(places))]
         try:
-            part = address.with_suffix(".part")
-            part.write_text("\n".join([await _listen(runner) for runner in runners]))
-            part.rename(address)
-            await over.wait()
+            async with listen(places, os.environ[KEY_VARIABLE]) as url, _listening(_control(places)) as control:
+                part = address.with_suffix(".part")
+                part.write_text(f"{url}\n{control}")
+                part.rename(address)
+                await over.wait()
+                await places.close()
         finally:
-            await places.close()
-            for runner in runners:
-                await runner.cleanup()
             loop.remove_reader(watched)
             os.close(watched)
 
@@ -130,21 +140,26 @@ def _control(places: Places) -> web.Application:
     return made
 
 
-async def _listen(runner: web.AppRunner) -> str:
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    return f"http://127.0.0.1:{runner.addresses[0][1]}"
+@asynccontextmanager
+async def _listening(application: web.Application) -> AsyncIterator[str]:
+    runner = _runner(application)
+    try:
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
-def _connected(port: int) -> bool:
-    """A descriptor of this process is a socket to that port of the loopback."""
+def _connections(port: int) -> frozenset[str]:
+    """The sockets of this process to that port of the loopback, as far as they are connected."""
     peers = {
         fields[9]
         for fields in (line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:])
         if int(fields[2].rpartition(":")[2], 16) == port
     }
+    ours = set()
     for name in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
-            if os.readlink(f"/proc/self/fd/{name}").removeprefix("socket:[").rstrip("]") in peers:
-                return True
-    return False
+            ours.add(os.readlink(f"/proc/self/fd/{name}").removeprefix("socket:[").rstrip("]"))
+    return frozenset(ours & peers)
