@@ -2,7 +2,7 @@
 
 Ours exactly: mounts, cgroups, processes, descriptors, directories, threads (`dutyfree.testing.leaks`), the spawner's
 descriptors, resident memory. The machine's, where others may be at work too: kernel objects that outlive their last
-visible name (dying cgroups, network namespaces, mounts), disk blocks and inodes.
+visible name (dying cgroups, network namespaces, mounts), tasks, disk blocks and inodes.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def _kernel() -> dict[str, int]:
         path = Path(f"/sys/kernel/slab/{slab}/objects")
         if path.exists():
             found[name] = int(path.read_text().split()[0])
+    found["tasks"] = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     for line in Path("/proc/cgroups").read_text().splitlines()[1:]:
         controller, _, count, _ = line.split()
         if controller in ("memory", "pids", "cpu"):

@@ -238,8 +238,11 @@ class Link:
             if channel.timer is not None:
                 channel.timer.cancel()
             channel.closed()
-        if violation and self.broken is not None:
-            self.broken()
+        broken, self.broken = self.broken, None
+        # What knew us is let go of: a sandbox and its buffers are freed with the last reference, not by a collector.
+        self._parser.close()
+        if violation and broken is not None:
+            broken()
 
 
 class Echo(Call):

@@ -58,7 +58,7 @@ class Descriptors:
         self._waiters: list[asyncio.Future[None]] = []
         self._closed = False
         self._parser: Parser
-        self._lost: Lost
+        self._lost: Lost = _nobody
 
     def start(self, parser: Parser, lost: Lost) -> None:
         """Watch the stream from now on."""
@@ -104,6 +104,7 @@ class Descriptors:
         if self._out != self._in:
             os.close(self._out)
         self._queue.clear()
+        self._lost = _nobody  # no cycle stays behind: see `Link._break`
         self._wake()
 
     def _readable(self) -> bool:
@@ -157,5 +158,10 @@ class Descriptors:
 
     def _end(self, reason: str, violation: bool) -> None:
         if not self._closed:
+            lost = self._lost
             self.close()
-            self._lost(reason, violation)
+            lost(reason, violation)
+
+
+def _nobody(_reason: str, _violation: bool) -> None:
+    pass
