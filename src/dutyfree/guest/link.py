@@ -11,6 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from dutyfree.core import fault
 from dutyfree.core.errors import SandboxLost, Unavailable
 from dutyfree.guest.channel import Call, Channel, Opening
 from dutyfree.guest.failure import error_for
@@ -77,6 +78,7 @@ class Link:
 
     async def hello(self, timeout_s: float) -> None:
         """Wait for the agent's greeting. `Unavailable` if none comes in time, `SandboxLost` if it is not an agent's."""
+        fault.at("dutyfree.agent.hello", self.sandbox)
         late = self.loop.call_later(timeout_s, self._greet, False)
         try:
             greeted = await self._greeted

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from dutyfree.core import fault
 from dutyfree.guest.frame import Parser
 from dutyfree.guest.reply import Violation
 from dutyfree.guest.wire import Bytes
@@ -74,6 +75,7 @@ class Descriptors:
             self._queue.extend(parts)
             return
         try:
+            fault.at("dutyfree.agent.send")
             sent = os.write(self._out, parts[0]) if len(parts) == 1 else os.writev(self._out, parts)
         except BlockingIOError:
             sent = 0
@@ -110,6 +112,7 @@ class Descriptors:
     def _readable(self) -> bool:
         """Take what is there; False if it was nothing."""
         try:
+            fault.at("dutyfree.agent.receive")
             count = os.readv(self._in, (self._parser.room(),))
         except BlockingIOError:
             return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dutyfree.core import fault
 from dutyfree.core.contract import Substrate
 from dutyfree.core.errors import DutyfreeError, Misuse, SandboxLost, StageFailed
 from dutyfree.core.spec import Spec
@@ -136,6 +137,7 @@ class Builder:
         async with self._substrate.create(Spec(image=chain.image_at(depth - 1), network=network)) as box:
             start_ns = now_ns()
             try:
+                fault.at("dutyfree.warm.build", key)
                 await prepare(stage, box, log, planned=chain.recipes[depth - 1], ledger=self._ledger)
             except (StageError, SandboxLost, Misuse) as error:
                 what = error.message if isinstance(error, DutyfreeError) else str(error)
@@ -145,5 +147,6 @@ class Builder:
                 ) from error  # fmt: skip
             run_s = (now_ns() - start_ns) / 1e9
             self._costs.seen("stage", run_s, key=key)
+            fault.at("dutyfree.warm.keep", key)
             await box.snapshot(key)
             return run_s
