@@ -1,5 +1,6 @@
 """Every fault at every named point of the agent's client, the layer store and the pool: the twelve invariants hold after each."""
 
+import asyncio
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from failpoint import PROCESS_FAULTS
 from family import born, marked, survivors, watch
 from invariants import INVARIANTS, STATED_S, Seen, broken
 
+import dutyfree
 from dutyfree.core.fault import POINTS
 from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.image.verify import verify
@@ -23,6 +25,8 @@ FAULTY = Path(__file__).with_name("faulty.py")
 RAISED = {"os": ("ENOSPC", "EMFILE", "EIO"), "driver": ("DriverError", "Saturated", "SandboxLost"), "nothing": ()}
 NO_SPAWNER = "dutyfree.store."
 """Its points are passed before there is one: of the faults of processes only our own."""
+WHOLE = os.environ.get("DUTYFREE_TEST_FAULTS") == "all"
+"""Every fault at every point (`make faults`, half an hour). Otherwise a third of them, each fault at a third of the points."""
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="snapshots and resets need root: sudo make test")
 
@@ -88,11 +92,19 @@ def damage(home):
         store.close()
 
 
+async def sweep():
+    """The cgroups of a killed spawner go at the next start."""
+    async with dutyfree.connect("native"):
+        pass
+
+
 def run(scene, point, number, what):
     before, objects = holdings(), host_objects()
     process = start(scene, point, number, what)
     outlived = stopped_client(process) if what == "stop" else []
     said = lines(process)
+    if what == "kill-spawner":
+        asyncio.run(sweep())
     told = [*said, *(line["fault"] for line in said if "fault" in line)]
     family = [pid for line in told for pid, birth in line.get("family", ()) if birth and born(pid) == birth]
     return Seen(
@@ -108,8 +120,8 @@ def run(scene, point, number, what):
 
 
 def faults_at(point):
-    whole = ("kill", "delay") if point.startswith(NO_SPAWNER) else PROCESS_FAULTS
-    return (*RAISED[POINTS[point]], *whole)
+    found = (*RAISED[POINTS[point]], *(("kill", "delay") if point.startswith(NO_SPAWNER) else PROCESS_FAULTS))
+    return found if WHOLE else found[list(POINTS).index(point) % 3 :: 3]
 
 
 @pytest.mark.timeout(600)
@@ -123,7 +135,8 @@ def test_every_fault_at_a_point_keeps_the_invariants_and_the_next_run_works(poin
     assert found == []
     assert struck == len(faults_at(point)), "the point was not passed"
     after = run(scene, point, 0, "none")
-    assert set(map(bool, after.all("first"))) == {True}
+    assert after.all("first")
+    assert None not in after.all("first")
     assert broken(after) + [str(line) for line in after.said if "refused" in line] == []
 
 
