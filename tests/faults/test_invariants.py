@@ -55,18 +55,15 @@ def lines(process):
 
 
 def host_objects():
-    """What `holdings` does not see: loop devices, network links, named network namespaces."""
-    loops = {
-        path.read_text()
-        for path in Path("/sys/block").glob("loop*/loop/backing_file")
-        if "dutyfree" in path.read_text()
+    """What `holdings` does not see: loop devices, network links, named network namespaces; not those of container engines."""
+    loops = [path.read_text().strip() for path in Path("/sys/block").glob("loop*/loop/backing_file")]
+    links = [name for name in os.listdir("/sys/class/net") if not name.startswith(("veth", "docker", "br-", "cni"))]
+    named = os.listdir("/run/netns") if os.path.isdir("/run/netns") else []
+    return {
+        *(f"loop {one}" for one in loops if "dutyfree" in one),
+        *(f"link {one}" for one in links),
+        *(f"netns {one}" for one in named if not one.startswith("cni")),
     }
-    named = set(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else set()
-    return (
-        {f"loop {one}" for one in loops}
-        | {f"link {one}" for one in os.listdir("/sys/class/net")}
-        | {f"netns {one}" for one in named}
-    )
 
 
 def stopped_client(process):
