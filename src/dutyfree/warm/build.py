@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dutyfree.core import fault
 from dutyfree.core.contract import Substrate
-from dutyfree.core.errors import DutyfreeError, Misuse, SandboxLost, StageFailed
+from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, StageFailed
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.warm.chain import Chain, network_for
@@ -99,6 +99,13 @@ class Builder:
         await self._flights.close()
 
     async def _build(self, chain: Chain, depth: int) -> None:
+        try:
+            await self._build_alone(chain, depth)
+        except OSError as error:  # of the lock, the log or the ledger: this machine's disk, and not the recipe
+            what = f"stage {chain.label(depth)} cannot be written down: {error.strerror}"
+            raise DriverError(what, driver=self._substrate.name, stage="build") from error
+
+    async def _build_alone(self, chain: Chain, depth: int) -> None:
         key = chain.key_at(depth)
         async with self._ledger.building(key):
             if await self._substrate.holds(chain.image_at(depth)):

@@ -6,6 +6,7 @@ from dutyfree.core.egress import Egress
 from dutyfree.core.errors import Misuse
 from dutyfree.core.spec import Limits, Spec
 from dutyfree.reward.select import AllowList
+from dutyfree.substrates.registry import find
 from dutyfree.warm.settings import Settings
 
 HUGE = 1 << 4000
@@ -22,6 +23,12 @@ def test_a_number_too_large_for_a_float_is_misuse():
         Limits(cpus=HUGE)
     with pytest.raises(Misuse, match="lifetime_s"):
         Spec(lifetime_s=-HUGE)
+
+
+@pytest.mark.parametrize("name", ["...:x", ".a:x", "a.b:", "", "?", "a?b"])
+def test_a_name_that_names_no_driver_is_misuse(name):
+    with pytest.raises(Misuse, match="name"):
+        find(name)
 
 
 @pytest.mark.parametrize("patterns", [5, None, b"/x", "/x"])
