@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from family import marked
+from family import marked, survivors, watch
 
 import dutyfree
 
@@ -25,6 +25,8 @@ HELD = {
     "host_root": False,
 }
 """`first_limits` of a sandbox of `SPEC`."""
+DYING_S = 10.0
+"""Longer than a killed process takes to be gone."""
 STATED_S = 20.0
 """Within this everything that a killed owner had is gone (docs/concepts/invariants.md)."""
 
@@ -59,10 +61,14 @@ class Seen:
 
 def first_limits(mark):
     """What holds the process with that mark, as the host sees it at its first instruction; None if it died meanwhile."""
-    try:
-        return next((held_by(pid) for pid in marked(mark)), None)
-    except OSError:
-        return None
+    for pid in marked(mark):
+        try:
+            seen = held_by(pid)
+        except OSError:
+            return None
+        # The kernel takes a process out of its cgroups while it dies, and one that lives waits for a line.
+        return seen if seen == HELD or survivors(watch([pid]), DYING_S) else None
+    return None
 
 
 def held_by(pid):
