@@ -58,6 +58,15 @@ soak: setup ## 50,000 sandboxes (CYCLES=N) and what is left of them: nothing
 chaos: setup ## MINUTES=2 of load and faults mixed by a seed (SEED=N plays one again); OWNERS=1000 kills owners instead
 	$(BIN)/python -m benchmarks.chaos --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) $(if $(OWNERS),--owners $(OWNERS))
 
+contamination: setup ## markers planted before each of 10,000 resets (RESETS=N), and how many were found after: none
+	$(BIN)/python -m benchmarks.contamination --resets $(or $(RESETS),10000)
+
+fuzz: setup ## coverage-guided fuzzers, FUZZ_SECONDS=600 each (SEED=N plays one again, TARGETS="agent client" picks); findings in out/fuzz
+	$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),600) $(if $(SEED),--seed $(SEED)) $(TARGETS)
+
+faults: setup ## every fault at every named point, and the twelve invariants after each; the tests take a third of them
+	DUTYFREE_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults/test_invariants.py
+
 substrates: ## (root, Debian) install and start what this machine can have: docker, podman, runc, gVisor, QEMU
 	scripts/substrates.sh start
 
@@ -100,4 +109,4 @@ $(PACKAGED) &: FORCE
 	@mkdir -p src/dutyfree/_native
 	@for p in $(PROGRAMS); do cmp -s native/build/$$p src/dutyfree/_native/$$p || install -m 755 native/build/$$p src/dutyfree/_native/$$p; done
 
-.PHONY: help setup native bench study test check format docs speed speed-state speed-warm soak chaos substrates substrates-stop cluster-build cluster cluster-stop wheel lock clean FORCE
+.PHONY: help setup native bench study test check format docs speed speed-state speed-warm soak chaos contamination faults fuzz substrates substrates-stop cluster-build cluster cluster-stop wheel lock clean FORCE

@@ -2,12 +2,13 @@
 
 Ours exactly: mounts, cgroups, processes, descriptors, directories, threads (`dutyfree.testing.leaks`), the spawner's
 descriptors, resident memory. The machine's, where others may be at work too: kernel objects that outlive their last
-visible name (dying cgroups, network namespaces, mounts), disk blocks and inodes.
+visible name (dying cgroups, network namespaces, mounts), and tasks. Of the disk, what the store has.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,20 +30,35 @@ class Account:
     """Ours and the spawners'."""
     disk_bytes: int
     inodes: int
+    """Of the store."""
 
 
 def read_account() -> Account:
     """Look, without starting anything."""
     spawners = _spawners()
-    place = locate(os.environ, os.geteuid())
-    disk = os.statvfs(place if place.exists() else "/")
+    blocks = _blocks()
     return Account(
         kernel=_kernel(),
         descriptors=sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in spawners),
-        rss_bytes=sum(_rss(pid) for pid in [os.getpid(), *spawners]),
-        disk_bytes=(disk.f_blocks - disk.f_bfree) * disk.f_frsize,
-        inodes=disk.f_files - disk.f_ffree,
+        rss_bytes=read_rss(),
+        disk_bytes=512 * sum(blocks),
+        inodes=len(blocks),
     )
+
+
+def read_rss() -> int:
+    """Resident memory, ours and the spawners'."""
+    return sum(_rss(pid) for pid in [os.getpid(), *_spawners()])
+
+
+def _blocks() -> list[int]:
+    """The size of each thing in the store, in units of 512 bytes."""
+    found = []
+    for place, folders, files in os.walk(locate(os.environ, os.geteuid())):
+        for name in (*folders, *files):
+            with suppress(FileNotFoundError):
+                found.append(os.lstat(f"{place}/{name}").st_blocks)
+    return found
 
 
 def _kernel() -> dict[str, int]:
@@ -51,6 +67,7 @@ def _kernel() -> dict[str, int]:
         path = Path(f"/sys/kernel/slab/{slab}/objects")
         if path.exists():
             found[name] = int(path.read_text().split()[0])
+    found["tasks"] = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     for line in Path("/proc/cgroups").read_text().splitlines()[1:]:
         controller, _, count, _ = line.split()
         if controller in ("memory", "pids", "cpu"):

@@ -37,15 +37,6 @@ _TRAJECTORY = (
     "git clone -q --no-hardlinks /srv/origin /root/repo && cd /root/repo && git log --oneline | head -3 && echo '# x' >>package/m1.py"
     " && python3 -m unittest -q 2>&1 | tail -1"
 )
-_PLANT = """
-for place in /tmp /var/tmp /dev/shm /run /root /home /etc /usr/local/lib /; do echo $0 >$place/$0; done 2>/dev/null
-ipcmk -M 4096 >/dev/null; ipcmk -S 1 >/dev/null; ipcmk -Q >/dev/null; echo "export M=$0" >>/root/.bashrc; chmod 700 / /etc
-setsid bash -c "trap '' TERM HUP INT; exec -a $0 sleep 1000" </dev/null >/dev/null 2>&1 &
-"""
-_FIND = """
-find / -xdev -name "*$M*"; ls /dev/shm; grep -rl $M /etc /root; tail -qn +2 /proc/sysvipc/*
-for one in /proc/[0-9]*/comm; do grep -l sleep $one; done 2>/dev/null; stat -c %a / /etc | grep 700; true
-"""
 
 
 class Scene:
@@ -117,18 +108,6 @@ class Scene:
         await saved.remove()
         return took_ns
 
-    async def markers(self, resets: int) -> list[str]:
-        """What was planted and found again after one of so many resets."""
-        found = []
-        async with self.substrate.create() as box:
-            for _ in range(resets):
-                mark = f"planted{secrets.token_hex(8)}"
-                await box.run(["bash", "-c", _PLANT, mark], background=True)
-                await box.reset()
-                seen = await box.run(["bash", "-c", _FIND], env={"M": mark})
-                found += seen.text().splitlines()
-        return found
-
 
 def _make_repository(path: Path) -> None:
     package = path / "package"
@@ -179,7 +158,7 @@ def contenders(scene: Scene) -> list[Contender]:
     ]
 
 
-def table(known: list[Contender], samples: dict[str, Samples], found: list[str], resets: int) -> str:
+def table(known: list[Contender], samples: dict[str, Samples]) -> str:
     """As markdown."""
     lines = ["| what | p50 | p95 | × create | bound on p50 |", "|---|--:|--:|--:|---|"]
     create = quantile(samples[CREATE].times_ns, 0.5)
@@ -194,14 +173,12 @@ def table(known: list[Contender], samples: dict[str, Samples], found: list[str],
         failed = f" ({len(seen.failures)} failed)" if seen.failures else ""
         row = f"{middle / 1e6:.2f} ms | {tail / 1e6:.2f} ms | {middle / create:.2f}"
         lines.append(f"| {contender.label}{failed} | {row} | {met} |")
-    lines.append(f"| markers found after {resets} resets | {len(found)} | | | 0: {'**missed**' if found else 'met'} |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.state", description=__doc__)
     parser.add_argument("--samples", type=int, default=100, help="rounds")
-    parser.add_argument("--resets", type=int, default=1000, help="how often markers are planted and looked for")
     parser.add_argument("--seed", type=int, default=1, help="of the random order")
     parser.add_argument("-o", dest="output", type=Path, default=Path("out/state"), help="where the report goes")
     options = parser.parse_args()
@@ -213,8 +190,7 @@ def main() -> int:
             known, phase="state", rounds=options.samples, warm_up=3, seed=options.seed, records=records,
             progress=lambda text: print(f"· {text}", file=sys.stderr, flush=True),
         )  # fmt: skip
-        found = scene.run(scene.markers(options.resets))
-    text = table(known, samples, found, options.resets)
+    text = table(known, samples)
     (options.output / "report.md").write_text(text)
     facts["load_1min_after"] = round(os.getloadavg()[0], 2)
     (options.output / "facts.json").write_text(json.dumps(facts, indent=1, default=str) + "\n")

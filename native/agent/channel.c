@@ -16,24 +16,29 @@ static struct channel **bucket_of(uint32_t id) {
 static void idle_fired(struct timer *timer);
 static struct timer idle = {.fire = idle_fired};
 
+/* When nobody will have talked for long enough; 0: never, or beyond the end of time. */
+static uint64_t idle_end(void) {
+    uint64_t at = idle_since_ns + defaults.idle_ns;
+    return at > idle_since_ns ? at : 0;
+}
+
 static void idle_fired(struct timer *timer) {
-    if (count || !defaults.idle_ns)
+    uint64_t at = idle_end();
+    if (count || !at)
         return;
-    if (now_ns() - idle_since_ns >= defaults.idle_ns)
+    if (now_ns() >= at)
         agent_end();
-    timer_set(timer, idle_since_ns + defaults.idle_ns);
+    timer_set(timer, at);
 }
 
 void channel_idle_changed(void) {
     if (!defaults.idle_ns || count)
         return;
     idle_since_ns = now_ns();
-    uint64_t at = idle_since_ns + defaults.idle_ns;
-    if (at < idle_since_ns)
-        return; /* beyond the end of time */
+    uint64_t at = idle_end();
     /* A timer that is already set fires early, sees that it is early, and sets itself again: cheaper than moving it for
      * every command. */
-    if (!idle.at_ns || idle.at_ns > at)
+    if (at && (!idle.at_ns || idle.at_ns > at))
         timer_set(&idle, at);
 }
 

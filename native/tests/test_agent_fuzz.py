@@ -150,6 +150,14 @@ REQUESTS = [
 ]
 
 
+def test_a_clock_set_beyond_the_end_of_time_after_a_short_one_does_not_spin(peer: Peer) -> None:
+    """The short one fires, finds that it is early, and must not set itself to a moment that has passed."""
+    peer.config(idle_ns=20_000_000)
+    peer.config(idle_ns=2**64 - 1)
+    assert select.select([peer.stream], [], [], 0.2)[0] == []  # it neither ends nor speaks
+    peer.ping()
+
+
 def mutate(rng: random.Random, frames: list[bytes]) -> bytes:
     """A stream of mostly valid frames, with a few bytes, lengths or borders wrong."""
     data = bytearray(b"".join(frames))

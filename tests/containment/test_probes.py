@@ -12,9 +12,6 @@ from dutyfree.substrates.registry import find
 MISSES: dict[tuple[str, int], str] = {}
 """Substrate and number of what is known not to be contained, with the reason; each must really fail."""
 
-NOT_OFFERED: dict[tuple[str, int], str] = {}
-"""What cannot be tried, with the reason; anything else that cannot be tried is a failure."""
-
 PROMISED = {1, 2, 4, 8, 9, 14, 15, 18, 23, 28, 34, 47, 49, 52, 57, 67, 82, 83, 88, 98}
 
 
@@ -41,9 +38,6 @@ async def judge_on(name: str, probe: Probe) -> Verdict:
 @pytest.mark.parametrize(("name", "probe"), list(cases()))
 def test_probe(name, probe):
     verdict = asyncio.run(judge_on(name, probe))
-    if (name, probe.id) in NOT_OFFERED:
-        assert verdict.contained is None, f"can be tried now: {verdict}"
-        pytest.skip(f"{NOT_OFFERED[name, probe.id]}: nothing to enable")
     assert verdict.contained is True, verdict.reason
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import select
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import dutyfree
+from benchmarks.contamination import contaminate
 from dutyfree.substrates.registry import find
 
 sys.path.append(str(Path(__file__).parents[2] / "native" / "tests"))
@@ -24,50 +24,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 ROUNDS = 25
-PLANT = """
-mark=$0
-for place in /tmp /var/tmp /dev/shm /run /root /home /etc /usr/local/lib /var/lib /; do touch $place/$mark; done 2>/dev/null
-echo "echo $mark" >>/root/.bashrc; echo "export MARK=$mark" >>/etc/profile; echo /lib/$mark.so >/etc/ld.so.preload.off
-ipcmk -M 4096 >/dev/null; ipcmk -S 1 >/dev/null; ipcmk -Q >/dev/null
-umask 0; ulimit -n 64; hostname $mark 2>/dev/null; mkdir /tmp/m && mount -t tmpfs none /tmp/m 2>/dev/null
-setsid bash -c "exec -a $mark sleep 1000" </dev/null >/dev/null 2>&1 &
-setsid bash -c "trap '' TERM HUP INT; exec -a $mark sleep 1000" </dev/null >/dev/null 2>&1 &
-python3 -c 'import socket,sys,time; s=socket.socket(); s.bind(("127.0.0.1",8080)); s.listen()
-a=socket.socket(socket.AF_UNIX); a.bind("\\0"+sys.argv[1]); print("up",flush=True); time.sleep(1000)' $mark &
-wait -n $! 2>/dev/null & sleep 0.05
-"""
-FIND = """
-mark=$MARK
-find / -xdev -name "*$mark*" 2>/dev/null; ls /dev/shm; grep -rl "$mark" /etc /root 2>/dev/null; for one in /proc/[0-9]*/comm; do grep -l sleep "$one"; done 2>/dev/null
-tail -n +2 /proc/sysvipc/shm /proc/sysvipc/sem /proc/sysvipc/msg | grep '[0-9]'; grep "$mark" /proc/net/unix; grep :1F90 /proc/net/tcp
-hostname 2>/dev/null | grep "$mark"; true
-"""
-
-
-def marked(mark: str) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and mark.encode() in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
 
 
 def test_nothing_that_was_planted_is_found_after_any_of_many_resets():
-    async def main() -> None:
-        async with dutyfree.connect("native") as substrate, substrate.create() as box:
-            for _ in range(ROUNDS):
-                mark = f"planted{secrets.token_hex(8)}"
-                await box.run(["bash", "-c", PLANT, mark], background=True, timeout_s=60)
-                assert marked(mark), "the markers could not be planted"
-                await box.reset()
-                assert marked(mark) == []
-                found = await box.run(["bash", "-c", FIND], env={"MARK": mark}, timeout_s=60)
-                assert found.stdout == b"", found.text()
-
-    asyncio.run(main())
+    assert contaminate(ROUNDS, 2, lambda _: None) == []
 
 
 class Tampering:

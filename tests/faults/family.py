@@ -31,6 +31,14 @@ def descendants(pid):
     return sorted(family - {pid})
 
 
+def born(pid):
+    """When it started, by the kernel's clock; None if it is gone. A number may come to mean another process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    except OSError:
+        return None
+
+
 def comm(pid):
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()

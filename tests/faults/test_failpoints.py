@@ -1,16 +1,18 @@
 """A fault at every named point of the spawner: the call fails or its caller dies, and nothing is lost or left.
 
-After each: a command has one ending or the machinery says that it failed; everything is given back (the fixture around
-every test looks); the image is as it was; the next substrate works.
+After each: a command has one ending or the machinery says that it failed; no command ever ran without its limits; everything
+is given back (the fixture around every test looks); the image is as it was; the next substrate works.
 """
 
 import asyncio
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from invariants import HELD, SPEC, first_limits
 
 import dutyfree
 from dutyfree.substrates.native.substrate import open_native
@@ -58,7 +60,13 @@ async def use(program):
 
     async def one():
         try:
-            async with substrate.create() as box:
+            async with substrate.create(dutyfree.Spec(**SPEC)) as box:
+                mark = f"first{secrets.token_hex(8)}"
+                process = await box.start(["sh", "-c", "echo up; read line", mark], stdin=None)
+                async for _ in process:
+                    assert first_limits(mark) in (HELD, None)
+                    break
+                await process.kill()
                 outcome = await box.run(["echo", "whole"], timeout_s=30)
                 assert outcome.ending == "exit"
                 assert outcome.stdout == b"whole\n"

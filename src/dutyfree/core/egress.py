@@ -41,8 +41,8 @@ class Egress:
     _rules: tuple[_Rule, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.allow, str):
-            raise Misuse("must be a list of host:port, not one string", field="network.allow")
+        if isinstance(self.allow, str | bytes) or not isinstance(self.allow, Sequence):
+            raise Misuse(f"must be a list of host:port, not {type(self.allow).__name__}", field="network.allow")
         object.__setattr__(self, "allow", tuple(self.allow))
         object.__setattr__(self, "_rules", tuple(map(_parse, self.allow)))
 
@@ -107,7 +107,11 @@ def _matches(rule: str, name: str) -> bool:
 
 def _parse(entry: object) -> _Rule:
     host, colon, port = entry.rpartition(":") if isinstance(entry, str) else ("", "", "")
-    if not colon or not host or not (port == "*" or (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536)):
+    if (
+        not colon
+        or not host
+        or not (port == "*" or (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65_536))
+    ):
         raise Misuse(f"{entry!r} is not host:port", field="network.allow")
     number = None if port == "*" else int(port)
     try:

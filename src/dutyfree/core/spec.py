@@ -163,7 +163,11 @@ def check_timeout(name: str, value: object) -> float | None:
 
 
 def _check_number(name: str, value: object, *, low: float, high: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or (isinstance(value, float) and math.isnan(value))
+    ):
         raise Misuse(f"must be a number, not {value!r}", field=name)
     if not low <= value <= high:
         raise Misuse(f"must be between {low:g} and {high:g}, not {value!r}", field=name)

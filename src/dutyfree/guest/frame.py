@@ -70,8 +70,16 @@ class Parser:
         if len(self._view) > SMALL and self._end == 0:
             self._view = memoryview(bytearray(SMALL))
 
+    def close(self) -> None:
+        """Nobody wants frames any more: let go of who did, so that both are freed when the last user is."""
+        self._sink = _nobody
+
     def _grow(self, at: int, need: int) -> None:
         """A filled buffer means that more was waiting: take it in larger pieces from now on."""
         old = self._view
         self._view = memoryview(bytearray(min(LARGE, max(4 * len(old), need))))
         self._view[: self._end] = old[at : at + self._end]
+
+
+def _nobody(_channel: int, _kind: int, _flags: int, _payload: memoryview) -> None:
+    pass

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from dutyfree.core import fault
 from dutyfree.core.errors import SandboxLost, Unavailable
 from dutyfree.guest.channel import Call, Channel, Opening
 from dutyfree.guest.failure import error_for
@@ -77,6 +78,7 @@ class Link:
 
     async def hello(self, timeout_s: float) -> None:
         """Wait for the agent's greeting. `Unavailable` if none comes in time, `SandboxLost` if it is not an agent's."""
+        fault.at("dutyfree.agent.hello", self.sandbox)
         late = self.loop.call_later(timeout_s, self._greet, False)
         try:
             greeted = await self._greeted
@@ -238,8 +240,11 @@ class Link:
             if channel.timer is not None:
                 channel.timer.cancel()
             channel.closed()
-        if violation and self.broken is not None:
-            self.broken()
+        broken, self.broken = self.broken, None
+        # What knew us is let go of: a sandbox and its buffers are freed with the last reference, not by a collector.
+        self._parser.close()
+        if violation and broken is not None:
+            broken()
 
 
 class Echo(Call):

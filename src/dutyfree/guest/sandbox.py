@@ -224,3 +224,4 @@ class AgentSandbox(Sandbox):
                 await made.close()
             self.link.close()
             await self._release()
+            del self._release  # often a method of our own, which would keep us until a collector comes

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from dutyfree.core import fault
 from dutyfree.guest.frame import Parser
 from dutyfree.guest.reply import Violation
 from dutyfree.guest.wire import Bytes
@@ -58,7 +59,7 @@ class Descriptors:
         self._waiters: list[asyncio.Future[None]] = []
         self._closed = False
         self._parser: Parser
-        self._lost: Lost
+        self._lost: Lost = _nobody
 
     def start(self, parser: Parser, lost: Lost) -> None:
         """Watch the stream from now on."""
@@ -74,6 +75,7 @@ class Descriptors:
             self._queue.extend(parts)
             return
         try:
+            fault.at("dutyfree.agent.send")
             sent = os.write(self._out, parts[0]) if len(parts) == 1 else os.writev(self._out, parts)
         except BlockingIOError:
             sent = 0
@@ -104,11 +106,13 @@ class Descriptors:
         if self._out != self._in:
             os.close(self._out)
         self._queue.clear()
+        self._lost = _nobody  # no cycle stays behind: see `Link._break`
         self._wake()
 
     def _readable(self) -> bool:
         """Take what is there; False if it was nothing."""
         try:
+            fault.at("dutyfree.agent.receive")
             count = os.readv(self._in, (self._parser.room(),))
         except BlockingIOError:
             return False
@@ -157,5 +161,10 @@ class Descriptors:
 
     def _end(self, reason: str, violation: bool) -> None:
         if not self._closed:
+            lost = self._lost
             self.close()
-            self._lost(reason, violation)
+            lost(reason, violation)
+
+
+def _nobody(_reason: str, _violation: bool) -> None:
+    pass

@@ -39,8 +39,8 @@ class AllowList:
     """Absolute patterns: `*` within one name, `**` over any number of names."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        if isinstance(patterns, str):
-            raise Misuse("must be a list of patterns, not one string", field="allow")
+        if isinstance(patterns, str | bytes) or not isinstance(patterns, Sequence):
+            raise Misuse(f"must be a list of patterns, not {type(patterns).__name__}", field="allow")
         for pattern in patterns:
             check_path("allow", pattern)
             if ".." in pattern.split("/"):

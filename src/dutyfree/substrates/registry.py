@@ -87,7 +87,7 @@ def _split(name: str) -> tuple[str, dict[str, str]]:
 def _load_path(path: str) -> Driver:
     try:
         return cast("Driver", _load(EntryPoint(name=path, value=path, group=DRIVERS)))
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # a relative or an empty name
         raise Misuse(f"{path!r} names no driver: {error}", field="name") from error
 
 

@@ -25,6 +25,8 @@ TOKEN_VARIABLE = "DUTYFREE_LEAK_TOKEN"  # noqa: S105 - it marks processes, and i
 _OWNER = re.compile(r"dutyfree-(?:[a-z]+-)?(\d+)-")
 _MARK = "dutyfree"
 _CGROUP_DEPTH = 4
+_SHARED = {"dutyfree-cluster"}
+"""The machine's own: `make cluster`."""
 
 
 class Holding(NamedTuple):
@@ -118,7 +120,7 @@ def _ours(name: str) -> bool:
     """Unless it names a live owner that is neither this process nor below it."""
     owner = _OWNER.match(name)
     if owner is None:
-        return True
+        return name not in _SHARED
     pid = int(owner[1])
     if pid == os.getpid() or not os.path.exists(f"/proc/{pid}"):
         return True

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dutyfree.core import fault
 from dutyfree.core.contract import Substrate
-from dutyfree.core.errors import DutyfreeError, Misuse, SandboxLost, StageFailed
+from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, StageFailed
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.warm.chain import Chain, network_for
@@ -98,6 +99,13 @@ class Builder:
         await self._flights.close()
 
     async def _build(self, chain: Chain, depth: int) -> None:
+        try:
+            await self._build_alone(chain, depth)
+        except OSError as error:  # of the lock, the log or the ledger: this machine's disk, and not the recipe
+            what = f"stage {chain.label(depth)} cannot be written down: {error.strerror}"
+            raise DriverError(what, driver=self._substrate.name, stage="build") from error
+
+    async def _build_alone(self, chain: Chain, depth: int) -> None:
         key = chain.key_at(depth)
         async with self._ledger.building(key):
             if await self._substrate.holds(chain.image_at(depth)):
@@ -136,6 +144,7 @@ class Builder:
         async with self._substrate.create(Spec(image=chain.image_at(depth - 1), network=network)) as box:
             start_ns = now_ns()
             try:
+                fault.at("dutyfree.warm.build", key)
                 await prepare(stage, box, log, planned=chain.recipes[depth - 1], ledger=self._ledger)
             except (StageError, SandboxLost, Misuse) as error:
                 what = error.message if isinstance(error, DutyfreeError) else str(error)
@@ -145,5 +154,6 @@ class Builder:
                 ) from error  # fmt: skip
             run_s = (now_ns() - start_ns) / 1e9
             self._costs.seen("stage", run_s, key=key)
+            fault.at("dutyfree.warm.keep", key)
             await box.snapshot(key)
             return run_s

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dutyfree.core import fault
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.substrates.image.place import locate
 from dutyfree.substrates.poll import poll
@@ -102,6 +103,7 @@ class Ledger:
     def add(self, entry: Entry) -> None:
         """Write down what was built."""
         fresh = self._path(entry.key, f"json.{secrets.token_hex(4)}")
+        fault.at("dutyfree.warm.note", entry.key)
         fresh.write_text(json.dumps(asdict(entry), indent=1) + "\n")
         fresh.replace(self._path(entry.key, "json"))
 

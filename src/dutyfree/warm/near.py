@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dutyfree.core import fault
 from dutyfree.core.contract import Sandbox
 from dutyfree.core.errors import StageFailed
 from dutyfree.core.pending import finish
@@ -64,6 +65,7 @@ class Nearest:
     async def complete(self, near: Near, plan: Plan) -> Sandbox:
         """Run what is missing; on failure or cancellation the sandbox is gone."""
         try:
+            fault.at("dutyfree.warm.complete", near.box.id)
             await self.run_missing(plan, near.depth, near.box)
         except BaseException:
             await finish(self._stock.end(near.box, near.plan))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from dutyfree.core import fault
 from dutyfree.core.contract import Sandbox, Substrate
 from dutyfree.core.errors import DutyfreeError, Misuse
 from dutyfree.core.pending import Pending, finish
@@ -164,6 +165,7 @@ class Pool(Substrate):
         uses: int = 0,
         depth: int | None = None,
     ) -> Lease:
+        fault.at("dutyfree.warm.hand", box.id)
         redo = None if depth is None else partial(self._nearest.run_missing, plan, depth)
         lease = Lease(
             box, id=f"{box.id}.{uses}" if uses else box.id, spec=spec, capabilities=self.capabilities, origin=origin,
@@ -207,6 +209,7 @@ class Pool(Substrate):
         if self._worth_keeping(plan, lease):
             start_ns = now_ns()
             try:
+                fault.at("dutyfree.warm.reset", lease.inner.id)
                 await lease.inner.reset()
             except DutyfreeError:
                 pass  # it could not be shown to be clean, so it is replaced

@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
+from dutyfree.core import fault
 from dutyfree.core.errors import DutyfreeError
 from dutyfree.core.pending import finish
 from dutyfree.core.timeline import now_ns
@@ -104,6 +105,7 @@ class Refiller:
     async def _make(self, shelf: Shelf) -> None:
         stock, plan = self._stock, shelf.plan
         start_ns = now_ns()
+        fault.at("dutyfree.warm.refill")
         try:
             box = await stock.make(plan, plan.stock_spec())
         except (DutyfreeError, OSError):

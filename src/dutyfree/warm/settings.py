@@ -46,10 +46,12 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise Misuse(f"must be a whole number of at least {low}, not {value!r}", field=name, driver="warm")
-        if self.memory_bytes is not None and self.memory_bytes < self.sandbox_bytes:
+        if self.memory_bytes is not None and not (
+            isinstance(self.memory_bytes, int) and self.memory_bytes >= self.sandbox_bytes
+        ):
             what = f"must hold at least one sandbox of {self.sandbox_bytes} bytes, not {self.memory_bytes!r}"
             raise Misuse(what, field="memory_bytes", driver="warm")
-        if not self.wait_s >= 0:
+        if isinstance(self.wait_s, bool) or not isinstance(self.wait_s, int | float) or not self.wait_s >= 0:
             raise Misuse(f"must be seconds, not {self.wait_s!r}", field="wait_s", driver="warm")
 
     @property

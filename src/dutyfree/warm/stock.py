@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 
+from dutyfree.core import fault
 from dutyfree.core.contract import Sandbox, Substrate
 from dutyfree.core.errors import DutyfreeError, Misuse, Saturated
 from dutyfree.core.pending import finish
@@ -75,6 +76,7 @@ class Stock:
 
     def put(self, shelf: Shelf, one: Idle) -> None:
         """It waits from now on, or goes straight to somebody who waits for it."""
+        fault.at("dutyfree.warm.put", one.box.id)
         shelf.idle.append(one)
         if self.queue:
             self.pump()
@@ -106,6 +108,7 @@ class Stock:
             await self._builder.ensure(plan.chain)
             start_ns = now_ns()
             try:
+                fault.at("dutyfree.warm.create")
                 box = await self.substrate.create(spec)
             except Misuse:
                 # A stage may have been removed since we looked; what else is wrong is the caller's.
@@ -118,6 +121,7 @@ class Stock:
     async def end(self, box: Sandbox, plan: Plan) -> None:
         """Destroy it and give its room to the next."""
         start_ns = now_ns()
+        fault.at("dutyfree.warm.end", box.id)
         try:
             await finish(box.destroy())
         finally:

@@ -18,6 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dutyfree.core import fault
 from dutyfree.core.errors import DriverError, Misuse
 from dutyfree.substrates.image.stream import Bounded, Readable
 
@@ -191,6 +192,7 @@ class Unpacker:
         with os.fdopen(fd, "wb") as file:
             content = archive.extractfile(member)
             while content is not None and (chunk := content.read(_CHUNK_BYTES)):
+                fault.at("dutyfree.store.write")
                 file.write(chunk)
             # Writing would move the time that is set next.
             file.flush()

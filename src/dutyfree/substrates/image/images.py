@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
+from dutyfree.core import fault
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import Unavailable
 from dutyfree.substrates.image.collect import collect
@@ -181,6 +182,7 @@ class Images(Names):
                 os.fsync(file.fileno())
         # Fails on a directory that is not empty, which is what an image that came first is.
         try:
+            fault.at("dutyfree.store.save", manifest.key)
             fresh.rename(self.directory(manifest.key))
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
@@ -210,6 +212,7 @@ class Images(Names):
             try:
                 idle = try_lock(fd)
                 if idle or not only_if_idle:
+                    fault.at("dutyfree.store.retire", key)
                     self.discard(self.directory(key))
             finally:
                 os.close(fd)

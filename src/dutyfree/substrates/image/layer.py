@@ -21,6 +21,7 @@ import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from dutyfree.core import fault
 from dutyfree.substrates.image.digest import measure
 from dutyfree.substrates.image.place import Building, Place, scan, sync, try_lock
 
@@ -141,6 +142,7 @@ class Layers:
         if durable:
             sync(draft.lock_fd)
         with self._guard, self._place.locked():
+            fault.at("dutyfree.store.publish", key)
             made = self._rename(draft.path, key)
             fd = os.dup(draft.lock_fd) if made else os.open(self.directory(key), os.O_RDONLY | os.O_DIRECTORY)
             # From exclusive to shared, or afresh; nobody looks before the store's lock is free.

@@ -14,6 +14,7 @@ import json
 import os
 from pathlib import Path
 
+from dutyfree.core import fault
 from dutyfree.substrates.image.place import Place
 
 ALIAS = "host"
@@ -49,6 +50,7 @@ class Names(Place):
         """The same, under the store's lock."""
         fresh = self.fresh()
         fresh.symlink_to(ALIAS if key == ALIAS else f"../images/{key}")
+        fault.at("dutyfree.store.name", name)
         fresh.replace(self.root / "names" / name)
 
     def drop_name(self, name: str, only: str | None = None) -> None:

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dutyfree.core import fault
 from dutyfree.core.errors import Unavailable
 
 _FOLDERS = {
@@ -117,6 +118,7 @@ class Place:
             fcntl.flock(fd, fcntl.LOCK_EX)
         try:
             building = Building(path=path, lock_fd=fd)
+            fault.at("dutyfree.store.build")
             building.rootfs.mkdir()
             building.rootfs.chmod(0o755)
             yield building
@@ -150,6 +152,7 @@ class Place:
                     idle = try_lock(fd)
                 try:
                     if idle:
+                        fault.at("dutyfree.store.sweep")
                         delete(Path(entry.path))
                 finally:
                     os.close(fd)
@@ -184,6 +187,7 @@ def try_lock(fd: int) -> bool:
 
 def sync(fd: int) -> None:
     """Force a filesystem to disk: fsync of each of some ten thousand files takes minutes."""
+    fault.at("dutyfree.store.sync")
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syncfs(fd) != 0:
         raise OSError(ctypes.get_errno(), "syncfs failed")

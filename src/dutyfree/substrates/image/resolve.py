@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX
-from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.core.errors import DriverError, Misuse, Unavailable
 from dutyfree.substrates.image import host as image_host
 from dutyfree.substrates.image import rootfs as image_rootfs
 from dutyfree.substrates.image.names import ALIAS
@@ -62,7 +62,10 @@ def resolve(name: str, store: Store) -> Image:
     """
     if (image := remembered(name, store)) is not None:
         return image
-    image = _find(name, store)
+    try:
+        image = _find(name, store)
+    except OSError as error:  # what is wrong with the image itself is Misuse by now: this is the store's disk
+        raise DriverError(f"image {name[:200]!r} cannot be had: {error}", driver="native", stage="image") from error
     store.memo[name] = _Remembered(image, _signs(image, store))
     return image
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX
-from dutyfree.core.errors import Unsupported
+from dutyfree.core.errors import DriverError, Unsupported
 from dutyfree.core.pending import finish
 from dutyfree.substrates.image.place import Building
 from dutyfree.substrates.image.resolve import Image
@@ -167,6 +167,9 @@ class States:
                 publishing = asyncio.ensure_future(work)
                 stack.push_async_callback(finish, _over(publishing))  # before the drafts are deleted
                 await asyncio.shield(publishing)
+        except OSError as error:
+            what = f"cannot keep the snapshot: {error.strerror or error}"
+            raise DriverError(what, driver="native", stage="snapshot") from error
         except asyncio.CancelledError:
             # One with a key stays if it was complete; nobody would remove one without.
             if publishing is not None and publishing.exception() is None and key is None:

@@ -166,10 +166,14 @@ class _LayerUnpacker(Unpacker):
     def _reopened(self, fd: int, real: list[str]) -> int:
         """The directory at a place that was entered before, in exchange for another."""
         fresh = os.dup(self._root_fd)
-        for part in real:
-            deeper = os.open(part, DIRECTORY, dir_fd=fresh)
+        try:
+            for part in real:
+                deeper = os.open(part, DIRECTORY, dir_fd=fresh)
+                os.close(fresh)
+                fresh = deeper
+        except OSError:
             os.close(fresh)
-            fresh = deeper
+            raise
         os.close(fd)
         return fresh
 
