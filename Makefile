@@ -64,6 +64,9 @@ substrates-stop: ## end what `make substrates` started; packages and images stay
 cluster-build: ## (root, Go) build Kubernetes' own programs into a cache outside the repository: 15 minutes or more, once
 	scripts/cluster-build.sh
 
+claims-build: ## (root, Go) build agent-sandbox's controller into the same cache: `make cluster` then starts it too
+	scripts/claims-build.sh
+
 cluster: setup ## (root, Debian) a real one-node Kubernetes on this machine's loopback, all of it in one directory
 	scripts/cluster.sh start
 
@@ -97,4 +100,4 @@ $(PACKAGED) &: FORCE
 	@mkdir -p src/dutyfree/_native
 	@for p in $(PROGRAMS); do cmp -s native/build/$$p src/dutyfree/_native/$$p || install -m 755 native/build/$$p src/dutyfree/_native/$$p; done
 
-.PHONY: help setup native bench test check format docs speed speed-state speed-warm soak chaos substrates substrates-stop cluster-build cluster cluster-stop wheel lock clean FORCE
+.PHONY: help setup native bench test check format docs speed speed-state speed-warm soak chaos substrates substrates-stop cluster-build claims-build cluster cluster-stop wheel lock clean FORCE

@@ -1,0 +1,67 @@
+"""The conformance suite on claims of agent-sandbox: cold in both dispatch modes, and from a warm pool of two."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from dutyfree.testing import ContractSuite, SharedSuite
+from dutyfree.testing.cluster import TEMPLATE
+
+HELD_UP = "containerd's exec waits for the output's end"
+
+
+@pytest.fixture(scope="module")
+def cold(claims: str) -> dict[str, str]:
+    return {"kubeconfig": claims, "template": TEMPLATE}
+
+
+@pytest.fixture(scope="module")
+def warm(claims: str) -> Iterator[dict[str, str]]:
+    """A pool that is there already, as somebody else's."""
+    from dutyfree.substrates.claim.group import POOLS
+    from dutyfree.substrates.kubernetes.client import open_client
+
+    name = f"dutyfree-test-{os.getpid()}"
+    pool = {
+        "apiVersion": POOLS[1].removeprefix("apis/"),
+        "kind": "SandboxWarmPool",
+        "metadata": {"name": name},
+        "spec": {"replicas": 2, "sandboxTemplateRef": {"name": TEMPLATE}},
+    }
+
+    async def ask(method: str, path: str, body: object) -> bool:
+        client = await open_client(claims, None, None)
+        try:
+            return (await client.call(method, client.place(POOLS[0], path, POOLS[1]), body)).ok
+        finally:
+            await client.close()
+
+    assert asyncio.run(ask("POST", "", pool))
+    yield {"kubeconfig": claims, "pool": name}
+    assert asyncio.run(ask("DELETE", name, None))
+
+
+class TestClaims(SharedSuite, ContractSuite):
+    substrate_name = "kubernetes-claim"
+    image = "bench"
+    engine = "cold"
+
+
+class TestWarmClaims(TestClaims):
+    """As above, of sandboxes that were there before they were asked for."""
+
+    engine = "warm"
+
+
+class TestClaimsApi(TestClaims):
+    """As above, cold, by exec calls."""
+
+    options: ClassVar[dict[str, str]] = {"dispatch": "api"}
+    gaps: ClassVar[dict[str, str]] = {
+        "test_a_signal_that_is_not_ours_is_told_apart_from_an_exit": "an exec call reports a signal as an exit code of 128 + n",
+        "test_a_leftover_that_keeps_the_output_open_does_not_hold_the_result_back": HELD_UP,
+        "test_two_sandboxes_can_listen_on_the_same_port": "the test streams, which an exec call per command does not offer",
+    }
