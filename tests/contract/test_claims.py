@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
+from test_pods import EXEC_GAPS
 
 from dutyfree.testing import ContractSuite, SharedSuite
 from dutyfree.testing.cluster import TEMPLATE
-
-HELD_UP = "containerd's exec waits for the output's end"
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +59,4 @@ class TestClaimsApi(TestClaims):
     """As above, cold, by exec calls."""
 
     options: ClassVar[dict[str, str]] = {"dispatch": "api"}
-    gaps: ClassVar[dict[str, str]] = {
-        "test_a_signal_that_is_not_ours_is_told_apart_from_an_exit": "an exec call reports a signal as an exit code of 128 + n",
-        "test_a_leftover_that_keeps_the_output_open_does_not_hold_the_result_back": HELD_UP,
-        "test_two_sandboxes_can_listen_on_the_same_port": "the test streams, which an exec call per command does not offer",
-    }
+    gaps = EXEC_GAPS

@@ -85,9 +85,13 @@ async def _look(client: Client) -> Availability:
     if not names:
         reason = f"namespace {client.namespace} has no SandboxTemplate"
         return Availability(available=False, reason=reason, enable=MAKE_ONE)
+    if len(names) > 1:
+        reason = f"namespace {client.namespace} has the templates {', '.join(names)}: one has to be named"
+        enable = f"dutyfree run -s 'kubernetes-claim?template={names[0]}' …"
+        return Availability(available=False, reason=reason, enable=enable)
     return Availability(
         available=True,
-        reason=f"cluster at {client.server}, namespace {client.namespace}, template {' or '.join(names)}",
+        reason=f"cluster at {client.server}, namespace {client.namespace}, template {names[0]}",
         version=f"{version}, agent-sandbox {VERSION}",
         capabilities=claim_capabilities(networks, "agent"),
     )

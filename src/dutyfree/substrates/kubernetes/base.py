@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from dutyfree.core.contract import Capabilities, Dispatch, Sandbox
@@ -41,12 +42,11 @@ class PodSubstrate(OwningSubstrate):
         """Destroy what is left, give up the Lease, drop the connections."""
         if self._closed:
             return
-        try:
+        async with AsyncExitStack() as stack:  # each step, whatever became of the one before
+            stack.push_async_callback(self._client.close)
+            stack.push_async_callback(self._owner.release)
+            stack.push_async_callback(self._leave)
             await super().close()
-            await self._leave()
-            await self._owner.release()
-        finally:
-            await self._client.close()
 
     async def _leave(self) -> None:
         """Give back what is no sandbox."""
