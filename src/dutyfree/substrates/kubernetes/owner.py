@@ -17,7 +17,7 @@ from typing import Any
 from dutyfree.core.errors import DriverError, Unavailable
 from dutyfree.substrates.kubernetes.client import DRIVER, Client
 from dutyfree.substrates.kubernetes.manifest import LEASE_LABEL
-from dutyfree.substrates.sweep import OWNER_LABEL, is_orphan, owner_mark
+from dutyfree.substrates.sweep import OWNER_LABEL, is_local, is_orphan, owner_mark
 
 LEASE_S = 60
 RENEW_S = 15.0
@@ -113,8 +113,9 @@ class Owner:
     def _is_dead(self, lease: dict[str, Any]) -> bool:
         if lease["metadata"]["name"] == self.name:
             return False
-        if is_orphan(lease["metadata"]["labels"].get(OWNER_LABEL, "")):
-            return True
+        mark = lease["metadata"]["labels"].get(OWNER_LABEL, "")
+        if is_local(mark):
+            return is_orphan(mark)  # whatever its clock says: its event loop may stand still
         renewed = datetime.strptime(lease["spec"]["renewTime"], _TIME).replace(tzinfo=UTC)
         return self._client.now_s() - renewed.timestamp() > float(lease["spec"]["leaseDurationSeconds"])
 
