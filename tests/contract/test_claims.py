@@ -47,6 +47,7 @@ class TestClaims(SharedSuite, ContractSuite):
     substrate_name = "kubernetes-claim"
     image = "bench"
     engine = "cold"
+    restless = True
 
 
 class TestWarmClaims(TestClaims):

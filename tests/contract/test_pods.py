@@ -22,6 +22,7 @@ class TestKubernetes(SharedSuite, ContractSuite):
     substrate_name = "kubernetes"
     image = "bench"
     engine = "pod_options"
+    restless = True
 
 
 class TestKubernetesApi(TestKubernetes):
