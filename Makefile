@@ -17,6 +17,8 @@ help: ## this list
 
 setup: $(VENV)/.stamp native ## virtual environment, pinned dependencies, native programs
 
+develop: setup $(VENV)/.develop ## and what tests, checks and benchmarks need
+
 native: $(PACKAGED) ## the C programs, put beside the Python sources
 
 bench: setup ## measure every substrate of this machine (quick profile); writes and names the report
@@ -26,45 +28,45 @@ bench: setup ## measure every substrate of this machine (quick profile); writes 
 study: setup ## (root, Debian) the whole study on this machine, TRIALS=20 of each (slow substrates fewer), into docs/study; resumable
 	scripts/study.sh $(or $(TRIALS),20)
 
-test: setup check ## every test this machine can run; ends with what it could not run, and why
+test: develop check ## every test this machine can run; ends with what it could not run, and why
 	$(BIN)/python -m pytest
 
-check: setup ## linters, types, formatting: what must be clean before a change goes in
+check: develop ## linters, types, formatting: what must be clean before a change goes in
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(NATIVE_SOURCES)
 
-format: setup ## rewrite the sources as `check` wants them
+format: develop ## rewrite the sources as `check` wants them
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(NATIVE_SOURCES)
 
-docs: setup ## rewrite what is generated: docs/reference/substrates.md
+docs: develop ## rewrite what is generated: docs/reference/substrates.md
 	$(BIN)/dutyfree doctor --markdown >docs/reference/substrates.md
 
-speed: setup ## the native substrate against its rivals, as ratios in one run
+speed: develop ## the native substrate against its rivals, as ratios in one run
 	$(BIN)/python -m benchmarks.speed
 
-speed-state: setup ## snapshots, forks and resets of the native substrate, against plain creation in one run
+speed-state: develop ## snapshots, forks and resets of the native substrate, against plain creation in one run
 	$(BIN)/python -m benchmarks.state
 
-speed-warm: setup ## what pools and stages save, as ratios in one run
+speed-warm: develop ## what pools and stages save, as ratios in one run
 	$(BIN)/python -m benchmarks.warm
 
-soak: setup ## 50,000 sandboxes (CYCLES=N) and what is left of them: nothing
+soak: develop ## 50,000 sandboxes (CYCLES=N) and what is left of them: nothing
 	$(BIN)/python -m benchmarks.soak --cycles $(or $(CYCLES),50000)
 
-chaos: setup ## MINUTES=2 of load and faults mixed by a seed (SEED=N plays one again); OWNERS=1000 kills owners instead
+chaos: develop ## MINUTES=2 of load and faults mixed by a seed (SEED=N plays one again); OWNERS=1000 kills owners instead
 	$(BIN)/python -m benchmarks.chaos --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) $(if $(OWNERS),--owners $(OWNERS))
 
-contamination: setup ## markers planted before each of 10,000 resets (RESETS=N), and how many were found after: none
+contamination: develop ## markers planted before each of 10,000 resets (RESETS=N), and how many were found after: none
 	$(BIN)/python -m benchmarks.contamination --resets $(or $(RESETS),10000)
 
-fuzz: setup ## coverage-guided fuzzers, FUZZ_SECONDS=600 each (SEED=N plays one again, TARGETS="agent client" picks); findings in out/fuzz
+fuzz: develop ## coverage-guided fuzzers, FUZZ_SECONDS=600 each (SEED=N plays one again, TARGETS="agent client" picks); findings in out/fuzz
 	$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),600) $(if $(SEED),--seed $(SEED)) $(TARGETS)
 
-faults: setup ## every fault at every named point, and the twelve invariants after each; the tests take a third of them
+faults: develop ## every fault at every named point, and the twelve invariants after each; the tests take a third of them
 	DUTYFREE_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults/test_invariants.py
 
 substrates: ## (root, Debian) install and start what this machine can have: docker, podman, runc, gVisor, QEMU
@@ -76,16 +78,19 @@ substrates-stop: ## end what `make substrates` started; packages and images stay
 cluster-build: ## (root, Go) build Kubernetes' own programs into a cache outside the repository: 15 minutes or more, once
 	scripts/cluster-build.sh
 
+claims-build: ## (root, Go) build agent-sandbox's controller into the same cache: `make cluster` then starts it too
+	scripts/claims-build.sh
+
 cluster: setup ## (root, Debian) a real one-node Kubernetes on this machine's loopback, all of it in one directory
 	scripts/cluster.sh start
 
 cluster-stop: ## end that cluster without a trace
 	scripts/cluster.sh stop
 
-wheel: setup ## an installable wheel with the native programs inside, in dist/
+wheel: develop ## an installable wheel with the native programs inside, in dist/
 	$(BIN)/python -m build
 
-lock: $(VENV)/.stamp ## pin what is installed now in constraints.txt
+lock: $(VENV)/.develop ## pin what is installed now in constraints.txt
 	{ sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --all --exclude-editable --exclude setuptools; } >constraints.new
 	mv constraints.new constraints.txt
 
@@ -98,8 +103,12 @@ $(VENV)/.stamp: pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) lacks the venv module; on Debian: apt-get install -y python3-venv" >&2; exit 1; }
 	[ -x $(BIN)/pip ] || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'pip>=25.1'
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --group dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --group build
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[kubernetes,oci,report]'
+	@touch $@
+
+$(VENV)/.develop: $(VENV)/.stamp
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --group dev
 	@touch $@
 
 # The inner make knows the headers and flags; programs are copied only when they changed.
@@ -109,4 +118,5 @@ $(PACKAGED) &: FORCE
 	@mkdir -p src/dutyfree/_native
 	@for p in $(PROGRAMS); do cmp -s native/build/$$p src/dutyfree/_native/$$p || install -m 755 native/build/$$p src/dutyfree/_native/$$p; done
 
-.PHONY: help setup native bench study test check format docs speed speed-state speed-warm soak chaos contamination faults fuzz substrates substrates-stop cluster-build cluster cluster-stop wheel lock clean FORCE
+# Whatever `help` lists is no file.
+.PHONY: FORCE $(shell sed -n 's/^\([a-z-]*\):.*## .*/\1/p' $(firstword $(MAKEFILE_LIST)))

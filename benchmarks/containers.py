@@ -21,6 +21,7 @@ SUBJECTS = (
     "native", "runc", "runc?dispatch=api", "docker", "docker?dispatch=api", "docker?profile=hardened",
     "podman", "podman?dispatch=api", "gvisor", "gvisor?dispatch=api",
     "kubernetes", "kubernetes?ready=wait", "kubernetes?dispatch=api", "kubernetes?dispatch=api&ready=wait",
+    "kubernetes-claim", "kubernetes-claim?warm=2",
 )  # fmt: skip
 SPEC = Spec(image="bench")
 

@@ -66,6 +66,26 @@ begin_store() {
     await "the API server" "${KUBECTL[@]}" get --raw /readyz
 }
 
+has_claims() { [ -x "$CLAIMS/bin/agent-sandbox-controller" ]; }
+
+# Before the controllers: the collector learns of later definitions only after half a minute. No conversion, as the
+# webhook that would do it is a service inside a cluster; one version of each is stored and spoken.
+define_claims() {
+    local definition
+    for definition in $("${KUBECTL[@]}" create -f "$CLAIMS/crds" -o name); do
+        "${KUBECTL[@]}" patch "$definition" --type json \
+            -p '[{"op": "replace", "path": "/spec/conversion", "value": {"strategy": "None"}}]' >/dev/null
+        "${KUBECTL[@]}" wait --for condition=Established "$definition" --timeout 60s >/dev/null
+    done
+}
+
+begin_claims() {
+    begin agent-sandbox env KUBECONFIG="$KEPT/admin.kubeconfig" "$CLAIMS/bin/agent-sandbox-controller" --extensions \
+        --leader-elect=false --enable-webhook=false --metrics-bind-address=0 --health-probe-bind-address=0
+    "${KUBECTL[@]}" apply -f "$HERE/../docs/guide/claims.yaml" >/dev/null
+    sed "s|image: bench|image: $(cat images/bench.name)|" "$HERE/../docs/guide/template.yaml" | "${KUBECTL[@]}" apply -f - >/dev/null
+}
+
 begin_containerd() {
     mkdir -p cni/bin cni/conf
     ln -sf /usr/lib/cni/loopback cni/bin/loopback
@@ -132,6 +152,7 @@ begin_kubelet() {
 
 cover_paths
 begin_store
+! has_claims || define_claims
 begin kube-controller-manager "$BINARIES/kube-controller-manager" --kubeconfig admin.kubeconfig --leader-elect=false \
     --secure-port 0 --flex-volume-plugin-dir "$KEPT/plugins" --service-account-private-key-file keys/accounts.key --root-ca-file keys/ca.crt
 begin kube-scheduler "$BINARIES/kube-scheduler" --kubeconfig admin.kubeconfig --leader-elect=false --secure-port 0
@@ -139,6 +160,7 @@ begin_containerd
 begin_kubelet
 "${KUBECTL[@]}" apply -f "$HERE/../docs/guide/kubernetes.yaml" >/dev/null
 "${KUBECTL[@]}" label namespace dutyfree dutyfree.network=none >/dev/null
+! has_claims || begin_claims
 await "the node" "${KUBECTL[@]}" wait --for condition=Ready node/localhost --timeout 1s
 await "the account of pods" "${KUBECTL[@]}" --namespace dutyfree get serviceaccount default
 touch ready

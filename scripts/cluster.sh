@@ -11,6 +11,8 @@ set -euo pipefail
 
 VERSION="${DUTYFREE_KUBERNETES_VERSION:-1.34.4}"
 BINARIES="${DUTYFREE_CACHE:-/var/cache/dutyfree}/kubernetes-v$VERSION/bin"
+# agent-sandbox's controller is started as well where `make claims-build` was run.
+CLAIMS="${DUTYFREE_CACHE:-/var/cache/dutyfree}/agent-sandbox-v${DUTYFREE_AGENT_SANDBOX_VERSION:-0.5.6}"
 KEPT="${DUTYFREE_HOME:-/var/lib/dutyfree}/cluster"
 RUN=/run/dutyfree/cluster
 GROUP=dutyfree-cluster
@@ -89,6 +91,7 @@ make_images() {
     say "exporting the image bench"
     "$DUTYFREE" image export bench -o "$KEPT/images/bench.tar" >/dev/null ||
         fail "there is no image bench: $DUTYFREE image build bench"
+    tar -xOf "$KEPT/images/bench.tar" manifest.json | sed 's/.*"RepoTags": *\["\([^"]*\)".*/\1/' >"$KEPT/images/bench.name"
 }
 
 # cgroup v1 has a tree for each controller, version 2 one for all; the kubelet wants its root in every one.
@@ -138,7 +141,7 @@ start() {
     make_keys
     make_images
     make_groups
-    KEPT="$KEPT" BINARIES="$BINARIES" GROUP="$GROUP" HERE="$HERE" \
+    KEPT="$KEPT" BINARIES="$BINARIES" CLAIMS="$CLAIMS" GROUP="$GROUP" HERE="$HERE" \
         setsid unshare --mount --propagation private --pid --fork --mount-proc --kill-child \
         "$HERE/cluster-inside.sh" >"$KEPT/log/inside" 2>&1 </dev/null &
     echo $! >"$KEPT/outer"

@@ -118,6 +118,21 @@ def test_pods_of_an_owner_elsewhere_go_when_its_lease_is_over_and_not_before(clu
     assert asyncio.run(main()) == (False, True)
 
 
+def test_an_owner_of_this_machine_that_lives_is_not_swept_however_late_it_renews(cluster):
+    async def main():
+        async with api(cluster) as opened:
+            late = Owner(opened)
+            opened._ahead_s -= LEASE_S + 30
+            await late._make()
+            opened._ahead_s += LEASE_S + 30
+            try:
+                return late.name in await Owner(opened).sweep()
+            finally:
+                await late.release()
+
+    assert not asyncio.run(main())
+
+
 def test_a_closed_substrate_leaves_neither_pods_nor_a_lease(cluster):
     async def main():
         async with connect("kubernetes", kubeconfig=cluster) as substrate:

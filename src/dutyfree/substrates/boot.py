@@ -82,6 +82,12 @@ class Birth:
             self.timeline.add("create", self.start_ns, self.created_ns)
         return self.created_ns
 
+    def waited(self) -> None:
+        """Mark the end of a wait for somebody else's control plane, a span of its own: `ready` counts from here."""
+        created_ns = self.created()
+        self.created_ns = now_ns()
+        self.timeline.add("orchestration", created_ns, self.created_ns)
+
 
 async def boot_agent(
     birth: Birth,

@@ -23,10 +23,18 @@ def owner_mark(pid: int | None = None) -> str:
 
 def is_orphan(mark: str) -> bool:
     """The owner was a process of this machine, and is dead. False as well for marks we do not understand."""
+    return is_local(mark) and not _is_alive(mark)
+
+
+def is_local(mark: str) -> bool:
+    """The owner is or was a process of this machine, so that we can tell whether it lives."""
     parts = mark.split(".")
-    if len(parts) != _PARTS or ".".join(parts[:2]) != _machine() or not parts[2].isdecimal():
-        return False
-    return _start_time(int(parts[2])) != parts[3]
+    return len(parts) == _PARTS and ".".join(parts[:2]) == _machine() and parts[2].isdecimal()
+
+
+def _is_alive(mark: str) -> bool:
+    pid, start = mark.split(".")[2:]
+    return _start_time(int(pid)) == start
 
 
 def _machine() -> str:

@@ -1,10 +1,12 @@
 """The cluster that tests run on: the one of DUTYFREE_TEST_KUBECONFIG, or the one that `make cluster` brought up.
 
 cluster                 a fixture; import it into a conftest
+claims                  the same, of a cluster that has agent-sandbox and the template that the tests use
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
@@ -17,6 +19,8 @@ from dutyfree.substrates.registry import find
 VARIABLE = "DUTYFREE_TEST_KUBECONFIG"
 OURS = "/run/dutyfree/cluster/kubeconfig"
 ENABLE = "make cluster-build && make cluster"
+ENABLE_CLAIMS = "make claims-build && make cluster-stop cluster"
+TEMPLATE = "bench"
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +38,28 @@ def cluster() -> str:
     finally:
         store.close()
     return path
+
+
+@pytest.fixture(scope="session")
+def claims(cluster: str) -> str:
+    """A kubeconfig whose cluster hands out sandboxes by claim, or a skip that says how to have one."""
+    try:
+        names = asyncio.run(_templates(cluster))
+    except DutyfreeError as error:
+        pytest.skip(f"claims: {error.message}; enable: {ENABLE_CLAIMS}")
+    if TEMPLATE not in names:
+        pytest.skip(f"claims: the cluster has no template {TEMPLATE!r}; enable: {ENABLE_CLAIMS}")
+    return cluster
+
+
+async def _templates(kubeconfig: str) -> list[str]:
+    from dutyfree.substrates.claim.group import check_served  # noqa: PLC0415 - what the extra brings
+    from dutyfree.substrates.claim.template import list_templates  # noqa: PLC0415
+    from dutyfree.substrates.kubernetes.client import open_client  # noqa: PLC0415
+
+    client = await open_client(kubeconfig, None, None)
+    try:
+        await check_served(client)
+        return await list_templates(client)
+    finally:
+        await client.close()

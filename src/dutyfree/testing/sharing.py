@@ -81,6 +81,8 @@ class SharedSuite(Suite):
     """Of the driver."""
     engine: ClassVar[str | None] = None
     """The fixture that starts what the driver needs, or skips, and gives further options."""
+    restless: ClassVar[bool] = False
+    """The substrate acts by itself while it is shared, as by renewing a lease: its connections come and go between tests."""
     shared: Commons | None = None
     _number = 0
 

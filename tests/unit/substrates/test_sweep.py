@@ -1,7 +1,7 @@
 import os
 import subprocess
 
-from dutyfree.substrates.sweep import is_orphan, owner_mark
+from dutyfree.substrates.sweep import is_local, is_orphan, owner_mark
 
 
 def test_a_live_owner_is_no_orphans_owner():
@@ -28,6 +28,8 @@ def test_what_another_machine_made_is_never_judged():
     boot, space, _, _ = owner_mark().split(".")
     for mark in ("", "x", "1.2.3", f"{boot}.{space}.not-a-pid.5", f"0{boot[1:]}x.{space}.1.1", f"{boot}.1.1.1"):
         assert not is_orphan(mark)
+        assert not is_local(mark)
+    assert is_local(owner_mark())
 
 
 def test_a_mark_fits_into_any_label():

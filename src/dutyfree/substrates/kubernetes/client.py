@@ -75,14 +75,17 @@ class Client:
         return time.time() + self._ahead_s
 
     async def call(self, method: str, path: str, body: object = None, query: Query = ()) -> Reply:
-        """A request and its whole reply."""
+        """A request and its whole reply. A PATCH is merged into what is there."""
+        headers = await self._headers()
+        if method == "PATCH":
+            headers["Content-Type"] = "application/merge-patch+json"
         try:
             async with self._session.request(
                 method,
                 self.server + path,
                 params=list(query),
                 json=body,
-                headers=await self._headers(),
+                headers=headers,
                 proxy=self._api.rest_client.proxy,
             ) as reply:
                 text = await reply.text()
@@ -113,6 +116,13 @@ class Client:
                         yield json.loads(line)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._broken(error) from error
+
+    async def follow(self, path: str, name: str) -> AsyncGenerator[dict[str, Any], None]:
+        """What happens to one resource, for ever: a watch that the server ends is begun again."""
+        while True:
+            async with aclosing(self.watch(path, [("fieldSelector", f"metadata.name={name}")])) as events:
+                async for event in events:
+                    yield event
 
     async def websocket(self, path: str, query: Query) -> aiohttp.ClientWebSocketResponse:
         """An exec stream. `Refused` with the server's words if it does."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import aiohttp  # noqa: F401 - its absence is this extra's; the heavy imports come with the first use
 
@@ -21,6 +22,12 @@ from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import DutyfreeError, Unavailable
 from dutyfree.core.spec import Network
 from dutyfree.substrates.engine.options import check_options, dispatch_of, profile_of
+
+if TYPE_CHECKING:
+    from dutyfree.substrates.kubernetes.client import Client
+
+Look = Callable[["Client"], Awaitable[Availability]]
+"""Asks an open cluster what it offers."""
 
 OUR_KUBECONFIG = "/run/dutyfree/cluster/kubeconfig"
 """Where `make cluster` puts its own."""
@@ -46,12 +53,7 @@ class KubernetesDriver:
 
     def probe(self) -> Availability:
         """Ask the cluster of the kubeconfig what it is; nothing is made in it."""
-        found: list[Availability] = []
-        # A loop of its own: whoever asks may be running one.
-        thread = threading.Thread(target=lambda: found.append(asyncio.run(_look(None))), name="dutyfree-probe")
-        thread.start()
-        thread.join()
-        return found[0]
+        return ask_cluster(_look)
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Claim a place in the namespace; remove what dead owners left in it."""
@@ -90,22 +92,37 @@ def kubeconfig(given: str | None) -> str | None:
     raise Unavailable(f"there is no kubeconfig at {' or '.join(places)}", enable=ENABLE, driver=driver.name)
 
 
-async def _look(given: str | None) -> Availability:
+def ask_cluster(look: Look) -> Availability:
+    """What the cluster of the kubeconfig says, or why it says nothing."""
+    found: list[Availability] = []
+    # A loop of its own: whoever asks may be running one.
+    thread = threading.Thread(target=lambda: found.append(asyncio.run(_ask(look))), name="dutyfree-probe")
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+async def _ask(look: Look) -> Availability:
     try:
-        path = kubeconfig(given)
+        path = kubeconfig(None)
         from dutyfree.substrates.kubernetes.client import open_client  # noqa: PLC0415 - as above
-        from dutyfree.substrates.kubernetes.substrate import Settings, look, pod_capabilities  # noqa: PLC0415
 
         client = await open_client(path, None, None)
         try:
             async with asyncio.timeout(_PROBE_S):
-                version, networks = await look(client)
+                return await look(client)
         finally:
             await client.close()
     except TimeoutError:
         return Availability(available=False, reason="the cluster does not answer in time", enable=ENABLE)
     except DutyfreeError as error:
         return Availability(available=False, reason=error.message, enable=getattr(error, "enable", None) or ENABLE)
+
+
+async def _look(client: Client) -> Availability:
+    from dutyfree.substrates.kubernetes.substrate import Settings, look, pod_capabilities  # noqa: PLC0415 - as above
+
+    version, networks = await look(client)
     return Availability(
         available=True,
         reason=f"cluster at {client.server}, namespace {client.namespace}",

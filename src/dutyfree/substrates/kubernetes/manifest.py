@@ -66,12 +66,17 @@ def pod_manifest(
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "labels": {OWNER_LABEL: owner, LEASE_LABEL: lease["name"], "app.kubernetes.io/managed-by": "dutyfree"},
-            "ownerReferences": [{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease}],
-        },
+        "metadata": owned_metadata(name, owner, lease),
         "spec": pod,
+    }
+
+
+def owned_metadata(name: str, owner: str, lease: dict[str, str]) -> dict[str, Any]:
+    """Of anything of ours in the cluster: people and sweeps can tell whose it is, and it is collected with its Lease."""
+    return {
+        "name": name,
+        "labels": {OWNER_LABEL: owner, LEASE_LABEL: lease["name"], "app.kubernetes.io/managed-by": "dutyfree"},
+        "ownerReferences": [{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease}],
     }
 
 

@@ -1,6 +1,6 @@
-"""Who owns pods, for all the cluster to see: a Lease that its owner renews, and that every pod names as its owner.
+"""Who owns pods, for all the cluster to see: a Lease that its owner renews, and that all of its own names as its owner.
 
-When a Lease is gone, the cluster's own collector removes its pods. Whoever is connected deletes the Leases of the dead: a
+When a Lease is gone, the cluster's own collector removes what names it. Whoever is connected deletes the Leases of the dead: a
 process of this machine that is not there any more, or one of another machine that has not renewed for `LEASE_S`. Times
 are the server's, so that clocks of clients need not agree.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -17,23 +17,28 @@ from typing import Any
 from dutyfree.core.errors import DriverError, Unavailable
 from dutyfree.substrates.kubernetes.client import DRIVER, Client
 from dutyfree.substrates.kubernetes.manifest import LEASE_LABEL
-from dutyfree.substrates.sweep import OWNER_LABEL, is_orphan, owner_mark
+from dutyfree.substrates.sweep import OWNER_LABEL, is_local, is_orphan, owner_mark
 
 LEASE_S = 60
 RENEW_S = 15.0
 SWEEP_S = 20.0
 """What a dead owner left is gone after this, while anybody is connected; else when the next one connects."""
 
+Kind = tuple[str, str]
+"""Resources, and the group that they are of."""
+
+PODS: Kind = ("pods", "api/v1")
 _GROUP = "apis/coordination.k8s.io/v1"
 _ABSENT = 404
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 class Owner:
-    """One process's Lease. Made by `claim`."""
+    """One process's Lease. Made by `claim`. `kinds` are what is removed with a dead owner's, in that order."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, kinds: Sequence[Kind] = (PODS,)) -> None:
         self._client = client
+        self._kinds = kinds
         self.mark = owner_mark()
         self.name = f"dutyfree-{os.getpid()}-{os.urandom(4).hex()}"
         self.uid = ""
@@ -54,20 +59,17 @@ class Owner:
             raise
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._every(RENEW_S, self._renew)),
-            loop.create_task(self._every(SWEEP_S, self.sweep)),
+            loop.create_task(every(RENEW_S, self._renew)),
+            loop.create_task(every(SWEEP_S, self.sweep)),
         ]
 
     async def release(self) -> None:
         """Give the Lease up, and with it whatever is left."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await stop(self._tasks)
         await self._drop(self.name)
 
     async def sweep(self) -> list[str]:
-        """Remove the pods and Leases of dead owners; the names of those Leases."""
+        """Remove what dead owners have, and their Leases; the names of those."""
         found = await self._client.call("GET", self._leases(), query=[("labelSelector", LEASE_LABEL)])
         if not found.ok:
             raise DriverError(f"cannot list leases: {found.message}", driver=DRIVER, stage="sweep")
@@ -100,23 +102,20 @@ class Owner:
         elif found.ok:
             await self._client.call("PUT", path, {**found.body, "spec": self._term()})
 
-    async def _every(self, period_s: float, work: Callable[[], Awaitable[object]]) -> None:
-        while True:
-            await asyncio.sleep(period_s)
-            with suppress(Unavailable, DriverError):  # the next turn tries again
-                await work()
-
     async def _drop(self, name: str) -> None:
-        """Pods first: a Lease that is still there shows that there is something to do."""
+        """The Lease last: one that is still there shows that there is something to do."""
         selector = [("labelSelector", f"{LEASE_LABEL}={name}")]
-        await self._client.call("DELETE", self._client.place("pods"), {"gracePeriodSeconds": 0}, selector)
+        for kind, group in self._kinds:
+            path = self._client.place(kind, group=group)
+            await self._client.call("DELETE", path, {"gracePeriodSeconds": 0}, selector)
         await self._client.call("DELETE", self._leases(name))
 
     def _is_dead(self, lease: dict[str, Any]) -> bool:
         if lease["metadata"]["name"] == self.name:
             return False
-        if is_orphan(lease["metadata"]["labels"].get(OWNER_LABEL, "")):
-            return True
+        mark = lease["metadata"]["labels"].get(OWNER_LABEL, "")
+        if is_local(mark):
+            return is_orphan(mark)  # whatever its clock says: its event loop may stand still
         renewed = datetime.strptime(lease["spec"]["renewTime"], _TIME).replace(tzinfo=UTC)
         return self._client.now_s() - renewed.timestamp() > float(lease["spec"]["leaseDurationSeconds"])
 
@@ -126,3 +125,19 @@ class Owner:
 
     def _leases(self, name: str = "") -> str:
         return self._client.place("leases", name, _GROUP)
+
+
+async def every(period_s: float, work: Callable[[], Awaitable[object]]) -> None:
+    """Do it again and again, for ever."""
+    while True:
+        await asyncio.sleep(period_s)
+        with suppress(Unavailable, DriverError):  # the next turn tries again
+            await work()
+
+
+async def stop(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """End them, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

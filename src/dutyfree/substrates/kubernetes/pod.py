@@ -20,7 +20,7 @@ from dutyfree.core.pending import finish
 from dutyfree.substrates.api.execution import Ended, Execution, Sink
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.kubernetes.client import DRIVER, Client, Refused
-from dutyfree.substrates.kubernetes.manifest import CONTAINER, HOLD, NOT_YET
+from dutyfree.substrates.kubernetes.manifest import CONTAINER, NOT_YET
 from dutyfree.substrates.kubernetes.state import check_alive, end_of, is_ready, is_scheduled, is_unschedulable
 from dutyfree.substrates.kubernetes.stream import STDERR, STDOUT, Channels
 from dutyfree.substrates.poll import poll, settled
@@ -56,21 +56,22 @@ class Pod:
 
     client: Client
     name: str
+    container: str = CONTAINER
 
     async def create(self, manifest: Mapping[str, Any]) -> None:
         """Ask for it; the cluster starts it in its own time."""
-        reply = await settled(self.client.call("POST", self.client.place("pods"), manifest))
-        if reply.ok:
-            return
-        if reply.status == _FORBIDDEN and "exceeded quota" in reply.message:
-            raise Saturated(reply.message, driver=DRIVER, stage="create")
-        raise DriverError(f"the cluster refused to create a pod: {reply.message}", driver=DRIVER, stage="create")
+        await post(self.client, self.client.place("pods"), manifest)
 
-    async def hold(self, script: str, *, wait: bool) -> tuple[Channels, Defaults]:
-        """The exec call that the pod lives as long as, once it can be made: after `Ready`, or as soon as it works."""
+    async def hold(
+        self, script: str, *, wait: bool, reached: Callable[[], None] | None = None
+    ) -> tuple[Channels, Defaults]:
+        """The exec call that holds the pod, once it can be made: after `Ready`, or as soon as it works.
+
+        `reached` is called when nothing but that call is left to wait for.
+        """
         watcher = _Watch(self)
         watching = asyncio.ensure_future(watcher.follow())
-        opening = asyncio.ensure_future(self._open(script, watcher.ready if wait else watcher.scheduled))
+        opening = asyncio.ensure_future(self._open(script, watcher.ready if wait else watcher.scheduled, reached))
         held = None
         try:
             async with asyncio.timeout(START_S):
@@ -87,10 +88,13 @@ class Pod:
                 await finish(_dropped(opening))
         return held
 
-    async def _open(self, script: str, moment: asyncio.Event) -> tuple[Channels, Defaults]:
+    async def _open(
+        self, script: str, moment: asyncio.Event, reached: Callable[[], None] | None
+    ) -> tuple[Channels, Defaults]:
         await moment.wait()
-        begin = f"{HOLD}; {GREETING}; {script}"
-        found = await poll(lambda: self._try(begin), deadline_s=START_S, longest_pause_s=POLL_S)
+        if reached is not None:
+            reached()
+        found = await poll(lambda: self._try(script), deadline_s=START_S, longest_pause_s=POLL_S)
         if found is None:
             raise TimeoutError
         return found
@@ -114,7 +118,7 @@ class Pod:
         status = channels.status
         if status is not None and status.exit_code not in (None, NOT_YET):
             raise DriverError(
-                f"the image cannot hold a sandbox (it takes sh, head and mkfifo): {status.message}",
+                f"the image cannot hold a sandbox (it takes root, sh, head and mkfifo): {status.message}",
                 driver=DRIVER,
                 stage="boot",
                 sandbox=self.name,
@@ -123,7 +127,7 @@ class Pod:
 
     async def execute_raw(self, argv: Sequence[str]) -> Channels:
         """An exec call's channels."""
-        query = [("container", CONTAINER), ("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
+        query = [("container", self.container), ("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
         words = [("command", word) for word in argv]
         return Channels(await self.client.websocket(self.client.place("pods", f"{self.name}/exec"), [*query, *words]))
 
@@ -197,12 +201,10 @@ class _Watch:
 
     async def follow(self) -> None:
         """Until it fails, which is raised; or for ever."""
-        query = [("fieldSelector", f"metadata.name={self._pod.name}")]
-        while True:
-            events = self._pod.client.watch(self._pod.client.place("pods"), query)
-            async with aclosing(events):
-                async for event in events:
-                    self._see(event)
+        client = self._pod.client
+        async with aclosing(client.follow(client.place("pods"), self._pod.name)) as events:
+            async for event in events:
+                self._see(event)
 
     def late(self) -> DutyfreeError:
         """Why it took too long."""
@@ -221,6 +223,18 @@ class _Watch:
             self.scheduled.set()
         if is_ready(self._last):
             self.ready.set()
+
+
+async def post(client: Client, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Create a resource. Cancelled or not, it is known afterwards whether there is one to remove."""
+    reply = await settled(client.call("POST", path, manifest))
+    if reply.ok:
+        made: dict[str, Any] = reply.body
+        return made
+    if reply.status == _FORBIDDEN and "exceeded quota" in reply.message:
+        raise Saturated(reply.message, driver=DRIVER, stage="create")
+    what = str(manifest["kind"])
+    raise DriverError(f"the cluster refused to create a {what}: {reply.message}", driver=DRIVER, stage="create")
 
 
 def _defaults(greeting: bytes) -> Defaults:

@@ -19,12 +19,12 @@ def is_scheduled(pod: Mapping[str, Any]) -> bool:
 
 def is_ready(pod: Mapping[str, Any]) -> bool:
     """The cluster says so."""
-    return _condition(pod, "Ready").get("status") == "True"
+    return condition(pod, "Ready").get("status") == "True"
 
 
 def is_unschedulable(pod: Mapping[str, Any]) -> str:
     """The scheduler's words if no node takes it, else nothing."""
-    found = _condition(pod, "PodScheduled") if pod else {}
+    found = condition(pod, "PodScheduled")
     return str(found.get("message")) if found.get("reason") == "Unschedulable" else ""
 
 
@@ -51,8 +51,9 @@ def end_of(pod: Mapping[str, Any]) -> str | None:
     return f"its pod ended: {said}" if said and (ended or status.get("phase") in ("Failed", "Succeeded")) else None
 
 
-def _condition(pod: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    found = [one for one in pod["status"].get("conditions") or [] if one.get("type") == kind]
+def condition(resource: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """What the cluster says of a resource in one respect; empty: nothing yet."""
+    found = [one for one in resource.get("status", {}).get("conditions") or [] if one.get("type") == kind]
     return found[0] if found else {}
 
 

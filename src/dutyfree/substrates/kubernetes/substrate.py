@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from dutyfree.core.contract import Capabilities, Dispatch, Sandbox
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Network, Spec
 from dutyfree.substrates.api.sandbox import API_NOTES
-from dutyfree.substrates.boot import Birth, agent_program, boot_agent
+from dutyfree.substrates.boot import Birth
 from dutyfree.substrates.engine.profile import Profile
-from dutyfree.substrates.image.pack import reference
+from dutyfree.substrates.kubernetes.base import PodSubstrate
 from dutyfree.substrates.kubernetes.client import DRIVER, Client
-from dutyfree.substrates.kubernetes.manifest import INSIDE, pod_manifest
+from dutyfree.substrates.kubernetes.manifest import pod_manifest
 from dutyfree.substrates.kubernetes.owner import Owner
 from dutyfree.substrates.kubernetes.pod import Pod
-from dutyfree.substrates.kubernetes.stream import AgentStream, Channels
-from dutyfree.substrates.owning import OwningSubstrate
 
 NETWORK_LABEL = "dutyfree.network"
 """On a namespace, with the value `none`: who runs the cluster vouches that its pods reach nobody."""
@@ -70,19 +66,17 @@ def pod_capabilities(networks: frozenset[Network], settings: Settings) -> Capabi
     )
 
 
-class KubernetesSubstrate(OwningSubstrate):
+class KubernetesSubstrate(PodSubstrate):
     """Pods of one namespace. Made by `open_cluster`."""
 
     def __init__(
         self, client: Client, owner: Owner, settings: Settings, version: str, capabilities: Capabilities
     ) -> None:
-        super().__init__(DRIVER)
-        self.version = version
-        self.capabilities = capabilities
-        self._client = client
-        self._owner = owner
+        super().__init__(
+            DRIVER, client, owner, dispatch=settings.dispatch, repository=settings.repository, version=version,
+            capabilities=capabilities,
+        )  # fmt: skip
         self._settings = settings
-        self._agent = agent_program(DRIVER).read_bytes() if settings.dispatch == "agent" else None
 
     async def _make(self, spec: Spec, name: str, start_ns: int) -> Sandbox:
         pod = Pod(self._client, name)
@@ -99,54 +93,13 @@ class KubernetesSubstrate(OwningSubstrate):
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=pod.remove, failure=pod.why,
             start_ns=start_ns,
         )  # fmt: skip
-        return await self._boot(pod, birth, manifest)
 
-    async def sweep(self) -> list[str]:
-        """Remove what dead owners left; the names of their Leases."""
-        return await self._owner.sweep()
-
-    async def close(self) -> None:
-        """Destroy what is left, give up the Lease, drop the connections."""
-        if self._closed:
-            return
-        try:
-            await super().close()
-            await self._owner.release()
-        finally:
-            await self._client.close()
-
-    async def _find_image(self, name: str) -> str:
-        """The nodes' reference: names of our store come first, then the cluster's own."""
-        if name in ("host", "bench") or name.startswith("/") or self._store.named(name) is not None:
-            return f"{self._settings.repository}{reference(await self._image(name))}"
-        return name
-
-    async def _boot(self, pod: Pod, birth: Birth, manifest: Mapping[str, Any]) -> Sandbox:
-        channels: Channels | None = None
-        try:
+        async def begin() -> Pod:
             await pod.create(manifest)
             birth.created()
-            channels, defaults = await pod.hold(self._script(), wait=self._settings.wait)
-            if self._agent is not None:
-                await _send_program(channels, self._agent)
-        except BaseException:
-            if channels is not None:
-                await finish(channels.close())
-            await finish(pod.remove())
-            raise
-        birth.defaults = replace(defaults, env=defaults.env if self._agent else {})
-        if self._agent is None:
-            return self._reached_by_exec(birth, pod.execute, None, _in_turn(channels.finish, pod.remove))
-        stream = AgentStream(channels)
-        birth.release = _in_turn(stream.gone, pod.remove)
-        return await boot_agent(birth, stream)
+            return pod
 
-    def _script(self) -> str:
-        """What the holding exec call goes on to do."""
-        if self._agent is None:
-            return "exec cat"
-        program = f"{INSIDE}/agent"
-        return f"head -c {len(self._agent)} >{program} && chmod 500 {program} && exec {program} --container"
+        return await self._boot(birth, begin, wait=self._settings.wait)
 
 
 async def open_cluster(client: Client, settings: Settings) -> KubernetesSubstrate:
@@ -178,18 +131,3 @@ async def look(client: Client) -> tuple[str, frozenset[Network]]:
     labels = (found.body["metadata"].get("labels") or {}) if found.ok else {}
     none = labels.get(NETWORK_LABEL) == "none"
     return f"kubernetes {version.body['gitVersion']}", frozenset({"none"} if none else {"host"})
-
-
-async def _send_program(channels: Channels, program: bytes) -> None:
-    try:
-        await channels.send(program)
-    except ConnectionError as error:
-        raise Unavailable(f"its stream broke: {error}", driver=DRIVER, stage="boot") from error
-
-
-def _in_turn(*steps: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-    async def work() -> None:
-        for step in steps:
-            await step()
-
-    return work
