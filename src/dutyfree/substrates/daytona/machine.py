@@ -1,0 +1,78 @@
+"""One sandbox at Daytona's: `process.exec` per action, which answers once, with both outputs as one text."""
+
+from __future__ import annotations
+
+import math
+import shlex
+
+from daytona import AsyncSandbox
+
+from dutyfree.core.errors import SandboxLost, Unsupported
+from dutyfree.substrates.api.execution import STDOUT, Ended, Execution, Sink
+from dutyfree.substrates.boot import Defaults
+from dutyfree.substrates.hosted.boundary import Boundary
+from dutyfree.substrates.hosted.text import Reading, prepare
+
+EXEC_S = 86_400
+"""The vendor's own deadline of a command, which it wants to have. The caller's is kept by the sandbox's side of ours."""
+
+END_S = 120.0
+
+_ROOT = ("0", "root")
+_KILLED = 137
+_NOT_STARTED = (126, 127)
+
+_SHELL = 's={script}\ncommand -v bash >/dev/null && exec bash -c "$s"\nexec sh -c "$s"\n'
+"""The vendor feeds it to zsh, bash or sh, whichever is there; ours is written for the latter two, and bash tells times."""
+
+
+def minutes(seconds: float) -> int:
+    """As the vendor's clocks count."""
+    return max(1, math.ceil(seconds / 60))
+
+
+class DaytonaMachine:
+    """A `hosted.vendor.Machine`."""
+
+    def __init__(self, sandbox: AsyncSandbox, boundary: Boundary) -> None:
+        self.defaults = Defaults(
+            cwd="."
+        )  # where the vendor's agent starts what it runs: the image's own place, or home
+        self._sandbox = sandbox
+        self._boundary = boundary
+
+    async def execute(self, wanted: Execution, sink: Sink) -> Ended:
+        """By one call, and one more for each piece of an input that is large."""
+        self._check_user(wanted.user)
+        script = await prepare(wanted, self._put, shared=True)
+        line = _SHELL.format(script=shlex.quote(script))
+        answer = await self._boundary.cross(self._sandbox.process.exec(line, timeout=EXEC_S))
+        reading = Reading(sink, driver="daytona", shared=True)
+        await reading.take(STDOUT, answer.result)
+        if reading.ended is not None:
+            return reading.ended
+        if answer.exit_code in _NOT_STARTED and answer.result:
+            return Ended(exit_code=answer.exit_code, refusal=answer.result)
+        return Ended(exit_code=_KILLED)  # the script itself was: by whoever is short of memory, or by another command
+
+    async def extend(self, ttl_s: float) -> None:
+        """Set the clock of its life, and that of its idleness back."""
+        await self._boundary.cross(self._sandbox.set_ttl(minutes(ttl_s)))
+        await self._boundary.cross(self._sandbox.refresh_activity())
+
+    async def end(self) -> None:
+        """Delete it, and wait until it is destroyed."""
+        try:
+            await self._boundary.cross(self._sandbox.delete(END_S, wait=True))
+        except SandboxLost:
+            return
+
+    async def _put(self, path: str, data: bytes) -> None:
+        await self._boundary.cross(self._sandbox.fs.upload_file(data, path))
+
+    def _check_user(self, user: str | None) -> None:
+        """The vendor runs everything as the sandbox's one user."""
+        own = self._sandbox.user
+        if user is None or user == own or (user in _ROOT and own in _ROOT):
+            return
+        raise Unsupported(f"another user than the sandbox's own {own!r} is not offered", driver="daytona")
