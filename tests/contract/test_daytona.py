@@ -1,48 +1,46 @@
-"""The conformance suite on `daytona`: the vendor's own SDK, against a server of ours that speaks its wire format."""
+"""The conformance suite on `daytona`: the vendor's own SDK, against a server that speaks its wire format. Protocol tests."""
 
 from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
+from test_hosted import ENDLESS, GAPS
 
-from dutyfree.core.contract import Substrate
-from dutyfree.core.pending import Pending
-from dutyfree.substrates.registry import connect
 from dutyfree.testing import ContractSuite
-from dutyfree.testing.daytona import IMAGE, KEY, daytona_server
-
-WHOLE = "the vendor has whole processors and GiB, and refuses the rest"
-LIMIT_THAT_KILLS = "test_output_beyond_the_limit_is_fatal_if_asked"
-GAPS = {
-    "test_a_signal_that_is_not_ours_is_told_apart_from_an_exit": "an exec call reports a signal as an exit code of 128 + n",
-    "test_two_sandboxes_can_listen_on_the_same_port": "the test streams, which an exec call per command does not offer",
-    LIMIT_THAT_KILLS: "the vendor answers when the command has ended, and not before",
-    "test_more_memory_than_the_limit_ends_as_oom": WHOLE,
-    "test_less_memory_than_the_limit_is_fine": WHOLE,
-    "test_more_disk_than_the_limit_cannot_be_written": WHOLE,
-    "test_more_processor_time_than_the_limit_cannot_be_had": WHOLE,
-    "test_a_limit_that_is_not_enforced_is_refused": WHOLE,
-}
+from dutyfree.testing.protocol.daytona import IMAGE
+from dutyfree.testing.protocol.server import Served, served
 
 pytestmark = pytest.mark.protocol
 
+WHOLE = "the vendor has whole processors and GiB; parts of them are refused"
+LIMIT_THAT_KILLS = "test_output_beyond_the_limit_is_fatal_if_asked"
+
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[str]:
-    with daytona_server() as address:
-        yield address
+def daytona_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    pytest.importorskip("daytona", reason="the daytona SDK is not installed; enable: pip install 'dutyfree[daytona]'")
+    with served("dutyfree.testing.protocol.daytona", tmp_path_factory.mktemp("daytona")) as server:
+        yield server
 
 
 class TestDaytona(ContractSuite):
     substrate_name = "daytona"
     image = IMAGE
-    gaps: ClassVar[dict[str, str]] = GAPS
-    endless = frozenset({LIMIT_THAT_KILLS})
+    gaps: ClassVar[dict[str, str]] = {
+        **GAPS,
+        LIMIT_THAT_KILLS: "the vendor answers when the command has ended, and not before",
+        "test_more_memory_than_the_limit_ends_as_oom": WHOLE,
+        "test_less_memory_than_the_limit_is_fine": WHOLE,
+        "test_more_disk_than_the_limit_cannot_be_written": WHOLE,
+        "test_more_processor_time_than_the_limit_cannot_be_had": WHOLE,
+        "test_a_limit_that_is_not_enforced_is_refused": WHOLE,
+    }
+    endless = ENDLESS | {LIMIT_THAT_KILLS}
 
     @pytest.fixture(autouse=True)
-    def _account(self, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("DAYTONA_API_URL", service)
-        monkeypatch.setenv("DAYTONA_API_KEY", KEY)
-
-    def connect(self) -> Pending[Substrate]:
-        return connect("dutyfree.substrates.daytona:driver")
+    def _there(self, daytona_server: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.setenv("DAYTONA_API_URL", f"{daytona_server.url}/api")
+        monkeypatch.setenv("DAYTONA_API_KEY", daytona_server.key)
+        yield
+        daytona_server.settle()
+        assert daytona_server.places() == {}

@@ -34,7 +34,7 @@ def registry(*, login: tuple[str, str] | None = None) -> Iterator[str]:
         raise Missing(f"{PROGRAM} is not installed; enable: apt-get install -y {PROGRAM}")
     home = Path(tempfile.mkdtemp(prefix=f"dutyfree-registry-{os.getpid()}-"))
     try:
-        host = f"127.0.0.1:{free_port()}"
+        host = f"127.0.0.1:{_free_port()}"
         (home / "config.yml").write_text(json.dumps(_config(home, host, login)))
         pid = detached([PROGRAM, "serve", str(home / "config.yml")], home / "log", env={"PATH": os.environ["PATH"]})
         try:
@@ -108,7 +108,7 @@ def _answers(host: str) -> bool:
         return False
 
 
-def free_port() -> int:
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dutyfree.core.contract import Capabilities
-from dutyfree.substrates.api.sandbox import API_NOTES
 from dutyfree.substrates.hosted.credential import Credential
 from dutyfree.substrates.hosted.driver import HostedDriver
+from dutyfree.substrates.hosted.substrate import HOSTED_NOTES
 from dutyfree.substrates.hosted.vendor import Vendor
 
 KEY_VARIABLE = "DAYTONA_API_KEY"
@@ -26,13 +26,13 @@ CAPABILITIES = Capabilities(
     users=False,
     process_tree=False,
     notes={
-        **API_NOTES,
-        "dispatch": "output comes with the end of a command, all at once: an output limit that kills is seen too late",
+        **HOSTED_NOTES,
+        "dispatch": f"{HOSTED_NOTES['dispatch']}; output comes with a command's end, so a limit that kills is seen too late",
         "limits": "whole processors and GiB, and only with an image: a snapshot has limits of its own",
         "networks": "host: the vendor's network, with what it lets through",
         "storages": "writes go to the vendor's disk, whichever is asked for",
         "users": "the vendor runs everything as the sandbox's one user",
-        "snapshot": "not offered yet: a snapshot takes its vendor minutes",
+        "snapshot": "the vendor's own are made ahead and known by name: image snapshot:NAME",
     },
 )
 

@@ -34,10 +34,10 @@ def minutes(seconds: float) -> int:
 class DaytonaMachine:
     """A `hosted.vendor.Machine`."""
 
+    defaults = Defaults()
+    """The vendor's agent starts what it runs in the image's own place, or at home."""
+
     def __init__(self, sandbox: AsyncSandbox, boundary: Boundary) -> None:
-        self.defaults = Defaults(
-            cwd="."
-        )  # where the vendor's agent starts what it runs: the image's own place, or home
         self._sandbox = sandbox
         self._boundary = boundary
 
