@@ -48,7 +48,7 @@ class Daytona:
     def __init__(self, key: Credential, target: str | None) -> None:
         address = os.environ.get(ADDRESS_VARIABLE)
         self.version = f"daytona {version('daytona')}" + (f" at {address}" if address else "")
-        self._boundary = Boundary((DaytonaError, aiohttp.ClientError), _ours, [key])
+        self._boundary = Boundary((DaytonaError, aiohttp.ClientError), classify, [key])
         config = DaytonaConfig(api_key=key.reveal(), api_url=address, target=target, connection_pool_maxsize=None)
         try:
             self._client = AsyncDaytona(config)
@@ -128,7 +128,7 @@ def _whole(name: str, value: float | None, unit: int, of: str) -> int | None:
     return int(value) // unit
 
 
-def _ours(error: BaseException, words: str) -> DutyfreeError:
+def classify(error: BaseException, words: str) -> DutyfreeError:
     """The one classification of the vendor's errors."""
     if isinstance(error, DaytonaAuthenticationError | DaytonaForbiddenError):
         return Unavailable(words, enable="export DAYTONA_API_KEY=…", driver="daytona")

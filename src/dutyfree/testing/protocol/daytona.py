@@ -204,4 +204,4 @@ def _refusal(status: int, message: str, code: str, source: str = "DAYTONA_API") 
 
 
 if __name__ == "__main__":
-    main(build, (DEFAULT, SNAPSHOT, IMAGE))
+    main(build, (DEFAULT, SNAPSHOT, IMAGE, "bench"))

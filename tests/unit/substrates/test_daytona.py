@@ -1,0 +1,60 @@
+"""What `daytona` makes of the vendor's errors and of a sandbox's user; the rest is shown with its SDK in tests/system."""
+
+import asyncio
+
+import pytest
+
+daytona = pytest.importorskip(
+    "daytona", reason="the daytona SDK is not installed; enable: pip install 'dutyfree[daytona]'"
+)
+
+from dutyfree.core.errors import DriverError, SandboxLost, Saturated, Unavailable, Unsupported  # noqa: E402
+from dutyfree.substrates.api.execution import Execution, Kept  # noqa: E402
+from dutyfree.substrates.daytona.machine import DaytonaMachine, minutes  # noqa: E402
+from dutyfree.substrates.daytona.vendor import classify  # noqa: E402
+from dutyfree.substrates.hosted.boundary import Boundary  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (daytona.DaytonaAuthenticationError("no"), Unavailable),
+        (daytona.DaytonaForbiddenError("no"), Unavailable),
+        (daytona.DaytonaConnectionError("no"), Unavailable),
+        (daytona.DaytonaNotFoundError("no"), SandboxLost),
+        (daytona.DaytonaRateLimitError("no"), Saturated),
+        (daytona.DaytonaError("no", status_code=503), Saturated),
+        (daytona.DaytonaError("no", status_code=500), DriverError),
+        (daytona.DaytonaTimeoutError("no"), DriverError),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_each_error_of_the_vendor_is_one_of_ours(error: Exception, kind: type[Exception]):
+    ours = classify(error, "words")
+    assert type(ours) is kind
+    assert (ours.driver, ours.message.partition(";")[0]) == ("daytona", "words")
+
+
+@pytest.mark.parametrize(("said", "pause_s"), [("7", 7.0), ("tomorrow", 1.0), ("", 1.0)])
+def test_a_busy_vendor_says_when_to_come_again(said: str, pause_s: float):
+    error = daytona.DaytonaRateLimitError("no", headers={"Retry-After": said} if said else None)
+    assert classify(error, "words").retry_after_s == pause_s
+
+
+@pytest.mark.parametrize(("seconds", "wanted"), [(1, 1), (60, 1), (61, 2), (300, 5)])
+def test_the_vendors_clocks_count_whole_minutes_and_never_none(seconds: float, wanted: int):
+    assert minutes(seconds) == wanted
+
+
+class Sandbox:
+    """As far as a user is concerned."""
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+
+
+@pytest.mark.parametrize(("own", "wanted"), [("root", "nobody"), ("daytona", "root"), ("daytona", "0")])
+def test_another_user_than_the_sandboxes_own_is_not_offered(own: str, wanted: str):
+    machine = DaytonaMachine(Sandbox(own), Boundary((), classify))
+    with pytest.raises(Unsupported, match="user"):
+        asyncio.run(machine.execute(Execution(argv=["true"], user=wanted), Kept(10)))
