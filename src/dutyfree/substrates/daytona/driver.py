@@ -28,6 +28,7 @@ CAPABILITIES = Capabilities(
     notes={
         **HOSTED_NOTES,
         "dispatch": f"{HOSTED_NOTES['dispatch']}; output comes with a command's end, so a limit that kills is seen too late",
+        "isolation": "containers of the vendor, with a kernel that they share",
         "limits": "whole processors and GiB, and only with an image: a snapshot has limits of its own",
         "networks": "host: the vendor's network, with what it lets through",
         "storages": "writes go to the vendor's disk, whichever is asked for",
