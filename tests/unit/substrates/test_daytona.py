@@ -1,6 +1,8 @@
 """What `daytona` makes of the vendor's errors and of a sandbox's user; the rest is shown with its SDK in tests/system."""
 
 import asyncio
+import shutil
+from asyncio.subprocess import PIPE, STDOUT
 
 import pytest
 
@@ -10,9 +12,10 @@ daytona = pytest.importorskip(
 
 from dutyfree.core.errors import DriverError, SandboxLost, Saturated, Unavailable, Unsupported  # noqa: E402
 from dutyfree.substrates.api.execution import Execution, Kept  # noqa: E402
-from dutyfree.substrates.daytona.machine import DaytonaMachine, minutes  # noqa: E402
+from dutyfree.substrates.daytona.machine import DaytonaMachine, minutes, shell_line  # noqa: E402
 from dutyfree.substrates.daytona.vendor import classify  # noqa: E402
 from dutyfree.substrates.hosted.boundary import Boundary  # noqa: E402
+from dutyfree.substrates.hosted.text import Reading, prepare  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -44,6 +47,45 @@ def test_a_busy_vendor_says_when_to_come_again(said: str, pause_s: float):
 @pytest.mark.parametrize(("seconds", "wanted"), [(1, 1), (60, 1), (61, 2), (300, 5)])
 def test_the_vendors_clocks_count_whole_minutes_and_never_none(seconds: float, wanted: int):
     assert minutes(seconds) == wanted
+
+
+async def said(shell: str, wanted: Execution) -> tuple[int | None, bytes, bytes]:
+    """What a command leaves that went through a shell's input and one text, as the vendor does it."""
+    script = await prepare(wanted, _no_files, shared=True)
+    process = await asyncio.create_subprocess_exec(shell, stdin=PIPE, stdout=PIPE, stderr=STDOUT)
+    text, _ = await process.communicate(shell_line(script).encode())
+    kept = Kept(1 << 20)
+    reading = Reading(kept, driver="daytona", shared=True)
+    await reading.take(1, text.decode(errors="replace"))
+    return reading.ended and reading.ended.exit_code, kept.stdout.kept(), kept.stderr.kept()
+
+
+async def _no_files(path: str, data: bytes) -> None:
+    raise AssertionError(f"{path}: {len(data)} bytes")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "bash", "dash"])
+def test_a_command_is_the_same_in_every_shell_that_the_vendor_may_take(shell: str):
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}; enable: apt-get install -y {shell}")
+    words = [
+        "sh",
+        "-c",
+        'cat; printf "%s|" "$@" >&2; exit 3',
+        "sh",
+        "a b",
+        "it's",
+        "$HOME",
+        "*",
+        "",
+        "\\n",
+        "=ls",
+        "~",
+        "!",
+    ]
+    code, out, err = asyncio.run(said(shell, Execution(argv=words, stdin=bytes(range(256)), cwd="/usr")))
+    assert (code, out) == (3, bytes(range(256)))
+    assert err.decode().split("|")[:-1] == words[4:]
 
 
 class Sandbox:

@@ -26,6 +26,11 @@ _SHELL = 's={script}\ncommand -v bash >/dev/null && exec bash -c "$s"\nexec sh -
 """The vendor feeds it to zsh, bash or sh, whichever is there; ours is written for the latter two, and bash tells times."""
 
 
+def shell_line(script: str) -> str:
+    """A script for bash or sh, as the input of whichever shell the vendor takes."""
+    return _SHELL.format(script=shlex.quote(script))
+
+
 def minutes(seconds: float) -> int:
     """As the vendor's clocks count."""
     return max(1, math.ceil(seconds / 60))
@@ -45,8 +50,7 @@ class DaytonaMachine:
         """By one call, and one more for each piece of an input that is large."""
         self._check_user(wanted.user)
         script = await prepare(wanted, self._put, shared=True)
-        line = _SHELL.format(script=shlex.quote(script))
-        answer = await self._boundary.cross(self._sandbox.process.exec(line, timeout=EXEC_S))
+        answer = await self._boundary.cross(self._sandbox.process.exec(shell_line(script), timeout=EXEC_S))
         reading = Reading(sink, driver="daytona", shared=True)
         await reading.take(STDOUT, answer.result)
         if reading.ended is not None:
