@@ -100,10 +100,10 @@ def test_a_snapshot_is_the_vendors_default_or_one_by_its_name(server: Served, im
 
 
 @pytest.mark.parametrize("image", ["no-such-image", "snapshot:no-such-snapshot"])
-def test_what_the_vendor_does_not_know_is_a_driver_error_and_leaves_nothing(server: Served, image: str):
+def test_what_the_vendor_does_not_know_is_misuse_of_the_image_and_leaves_nothing(server: Served, image: str):
     async def main() -> None:
         async with dutyfree.connect("daytona") as substrate:
-            with pytest.raises(dutyfree.DriverError, match="not found"):
+            with pytest.raises(dutyfree.Misuse, match=r"image: .*not found"):
                 await substrate.create(dutyfree.Spec(image=image))
             assert server.places() == {}
 

@@ -25,7 +25,7 @@ from daytona import (
 )
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX
-from dutyfree.core.errors import DriverError, DutyfreeError, SandboxLost, Saturated, Unavailable, Unsupported
+from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable, Unsupported
 from dutyfree.core.spec import Limits, Spec
 from dutyfree.substrates.daytona.machine import END_S, DaytonaMachine, minutes
 from dutyfree.substrates.hosted.boundary import Boundary
@@ -63,9 +63,14 @@ class Daytona:
         wanted = wanted_sandbox(spec, marks, ttl_s)
         try:
             sandbox = await self._boundary.cross(self._client.create(wanted, timeout=START_S))
-        except DutyfreeError:
+        except DutyfreeError as error:
             with suppress(DutyfreeError):  # the first error is the one to be told; the vendor's clock runs in any case
                 await self.end(marks[NAME_LABEL])
+            name = spec.image.removeprefix(SNAPSHOT_PREFIX)
+            if isinstance(error, DriverError | SandboxLost) and name in error.message:
+                raise Misuse(
+                    error.message, field="image", driver="daytona"
+                ) from None  # the vendor's words are about it
             raise
         return DaytonaMachine(sandbox, self._boundary)
 

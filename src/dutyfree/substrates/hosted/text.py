@@ -33,7 +33,7 @@ PIECE = 4 << 20
 """What is put into one file."""
 
 _WIDTH = 3000
-"""A line: a multiple of four, and less than what a pipe takes as a whole."""
+"""A line: a multiple of four."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _END = re.compile(r":(\d{1,3}|cwd|user) ?(\d+[.,]\d+)? ?(\d+[.,]\d+)?")
 _LONGEST_LINE = 1 << 16
@@ -45,7 +45,7 @@ Put = Callable[[str, bytes], Awaitable[None]]
 # 3, 4: the outputs of the script itself · 5: the exit code and the times · 6: the command's errors, on their way to base64
 _SCRIPT = """\
 {begin}exec 3>&1 4>&2
-c=$({{ {{ {{ {place}{person}b=$EPOCHREALTIME; {feed}( {variables}exec {switch}{command} ) {input}2>&6 3>&- 4>&- 5>&- 6>&-; echo "$? $b $EPOCHREALTIME" >&5; }} 2>/dev/null | {out} >&3; }} 6>&1 | {err} >&4; }} 5>&1)
+c=$({{ {hold}{{ {{ {place}{person}b=$EPOCHREALTIME; {feed}( {variables}exec {switch}{command} ) {input}2>&6 3>&- 4>&- 5>&- 6>&-; echo "$? $b $EPOCHREALTIME" >&5; }} 2>/dev/null | {out} >&3; }} 6>&1 | {err}; }} 5>&1)
 printf ':%s\\n' "$c"
 """
 
@@ -141,8 +141,10 @@ def _script(wanted: Execution, feed: str, given: str, *, shared: bool, switch: b
         place=f"cd -- {_quoted(wanted.cwd)} 2>/dev/null || {{ echo cwd >&5; exit; }}; " if wanted.cwd else "",
         variables="".join(f"export {name}={_quoted(value)}; " for name, value in plain.items()),
         command=" ".join(map(_quoted, words)),
-        out=f"{encode} | sed -u s/^/1/" if shared else encode,
-        err=f"{encode} | sed -u s/^/2/" if shared else encode,
+        # Lines of two writers could get into each other: the errors are held back until the output is through.
+        hold="e=$(" if shared else "",
+        out=f"{encode} | sed s/^/1/" if shared else encode,
+        err=f"{encode} | sed s/^/2/); printf '%s\\n' \"$e\" >&3" if shared else f"{encode} >&4",
     )
 
 
