@@ -70,6 +70,12 @@ cluster: setup ## (root, Debian) a real one-node Kubernetes on this machine's lo
 cluster-stop: ## end that cluster without a trace
 	scripts/cluster.sh stop
 
+opensandbox: setup ## (root) the vendor's own OpenSandbox server on this machine's Docker engine, on loopback
+	scripts/opensandbox.sh start
+
+opensandbox-stop: ## end that server, its sandboxes and their network
+	scripts/opensandbox.sh stop
+
 wheel: setup ## an installable wheel with the native programs inside, in dist/
 	$(BIN)/python -m build
 
@@ -97,4 +103,4 @@ $(PACKAGED) &: FORCE
 	@mkdir -p src/dutyfree/_native
 	@for p in $(PROGRAMS); do cmp -s native/build/$$p src/dutyfree/_native/$$p || install -m 755 native/build/$$p src/dutyfree/_native/$$p; done
 
-.PHONY: help setup native bench test check format docs speed speed-state speed-warm soak chaos substrates substrates-stop cluster-build cluster cluster-stop wheel lock clean FORCE
+.PHONY: help setup native bench test check format docs speed speed-state speed-warm soak chaos substrates substrates-stop cluster-build cluster cluster-stop opensandbox opensandbox-stop wheel lock clean FORCE
