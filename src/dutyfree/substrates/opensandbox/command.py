@@ -34,7 +34,7 @@ async def run_script(sandbox: Sandbox, boundary: Boundary, wanted: Execution, si
     async def put(path: str, data: bytes) -> None:
         await boundary.cross(sandbox.files.write_files([WriteEntry(path=path, data=data, mode=_PRIVATE)]))
 
-    script = await prepare(wanted, put, switch=True)
+    script = await prepare(wanted, put, switch=True, paced=True)
     reading = Reading(sink, driver=NAME)
     failed: Ended | None = None
     async with aclosing(_events(sandbox, boundary, script)) as events:
