@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from importlib.metadata import version
 
@@ -25,7 +24,7 @@ from opensandbox.exceptions import (
     SandboxReadyTimeoutException,
     SandboxTimeoutException,
 )
-from opensandbox.models.sandboxes import SandboxFilter
+from opensandbox.models.sandboxes import SandboxFilter, SandboxInfo
 from opensandbox.transport import RetryPolicy
 
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable, Unsupported
@@ -38,10 +37,12 @@ from dutyfree.substrates.image.resolve import BUILD_BENCH, resolve
 from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.opensandbox.address import KEY, NAME, Address
 from dutyfree.substrates.opensandbox.command import run_script
+from dutyfree.substrates.poll import poll
 
 _TTL_LEAST_S = 60.0
 """What a server takes when a sandbox is started; it may be set to less afterwards."""
 _READY_S = 120.0
+_END_S = 30.0
 _LOOK_EVERY_S = 0.02
 """How often a new sandbox is asked whether it is ready; by itself the SDK asks five times a second."""
 _PAGE = 100
@@ -108,7 +109,10 @@ class OpenSandboxVendor:
 
     async def end(self, machine_id: str) -> None:
         """By its id."""
-        await _ended(self._boundary, (await self._managed()).kill_sandbox(machine_id))
+        manager = await self._managed()
+        await _end(
+            self._boundary, lambda: manager.kill_sandbox(machine_id), lambda: manager.get_sandbox_info(machine_id)
+        )
 
     async def close(self) -> None:
         """Drop the connections."""
@@ -162,7 +166,7 @@ class OpenSandboxMachine:
 
     async def end(self) -> None:
         """Kill it."""
-        await _ended(self._boundary, self._sandbox.kill())
+        await _end(self._boundary, self._sandbox.kill, self._sandbox.get_info)
 
     async def _check_alive(self, error: DutyfreeError) -> None:
         """Raise `SandboxLost` if the server says that it does not run."""
@@ -172,10 +176,25 @@ class OpenSandboxMachine:
             raise SandboxLost(why, driver=NAME) from error
 
 
-async def _ended(boundary: Boundary, killing: Awaitable[None]) -> None:
-    """Fine if it is gone."""
-    with suppress(SandboxLost):
-        await boundary.cross(killing)
+async def _end(
+    boundary: Boundary, kill: Callable[[], Awaitable[None]], look: Callable[[], Awaitable[SandboxInfo]]
+) -> None:
+    """Fine if it is gone. A server whose own clock ends it at the same moment refuses, and is waited for."""
+
+    async def gone() -> bool | None:
+        try:
+            await boundary.cross(look())
+        except SandboxLost:
+            return True
+        return None
+
+    try:
+        await boundary.cross(kill())
+    except SandboxLost:
+        return
+    except DriverError:
+        if await poll(gone, deadline_s=_END_S) is None:
+            raise
 
 
 def _resource(limits: Limits) -> dict[str, str]:
