@@ -34,8 +34,8 @@ async def run(shell: str, *argv: str) -> tuple[int, bytes, bytes]:
 @pytest.mark.parametrize("shell", ["bash", "dash", "busybox sh"])
 @pytest.mark.parametrize("size", [0, 1, LINE - 1, LINE, LINE + 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17])
 def test_every_byte_arrives_whatever_the_size(shell: str, size: int, tmp_path):
-    if shutil.which(shell.split()[0]) is None:
-        pytest.skip(f"there is no {shell}; enable: apt-get install -y {shell.split()[0]}")
+    if shutil.which(shell.split(maxsplit=1)[0]) is None:
+        pytest.skip(f"there is no {shell}; enable: apt-get install -y {shell.split(maxsplit=1)[0]}")
     data = os.urandom(size)
     (tmp_path / "data").write_bytes(data)
     code, out, err = asyncio.run(run(shell, "sh", "-c", 'cat "$0"; cat "$0" >&2; exit 3', str(tmp_path / "data")))
