@@ -16,7 +16,7 @@ from dutyfree.substrates.hosted.credential import Credential
 from dutyfree.substrates.hosted.driver import HostedDriver
 from dutyfree.substrates.hosted.substrate import HOSTED_NOTES
 from dutyfree.substrates.hosted.vendor import Vendor
-from dutyfree.substrates.opensandbox.address import ENABLE, KEY, NAME, Address
+from dutyfree.substrates.opensandbox.address import ENABLE, NAME, Address
 
 CAPABILITIES = Capabilities(
     isolation="namespace",
@@ -88,5 +88,3 @@ driver = OpenSandboxDriver(
     options=("proxy",),
     costs=False,
 )
-
-__all__ = ["CAPABILITIES", "KEY", "OpenSandboxDriver", "driver"]
