@@ -172,7 +172,7 @@ class OpenSandboxMachine:
         """Raise `SandboxLost` if the server says that it does not run."""
         info = await self._boundary.cross(self._sandbox.get_info())
         if info.status.state.lower() != "running":
-            why = f"the sandbox is gone: it is {info.status.state}: {error.message}"
+            why = f"the server says that it is {info.status.state}: {error.message}"
             raise SandboxLost(why, driver=NAME) from error
 
 
@@ -234,7 +234,7 @@ def _classify_answer(status: int, code: str, words: str) -> DutyfreeError:
     if status in (401, 403):
         return Unavailable(words, enable=f"export {KEY}=…", driver=NAME)
     if status == 404:
-        return SandboxLost(f"the sandbox is gone: {words}", driver=NAME)
+        return SandboxLost(f"the server has it no more: {words}", driver=NAME)
     if status in (400, 422):
         return Misuse(words, driver=NAME)
     return DriverError(words, driver=NAME)
