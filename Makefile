@@ -87,6 +87,12 @@ cluster: setup ## (root, Debian) a real one-node Kubernetes on this machine's lo
 cluster-stop: ## end that cluster without a trace
 	scripts/cluster.sh stop
 
+opensandbox: setup ## (root) the vendor's own OpenSandbox server on this machine's Docker engine, on loopback
+	scripts/opensandbox.sh start
+
+opensandbox-stop: ## end that server, its sandboxes and their network
+	scripts/opensandbox.sh stop
+
 wheel: develop ## an installable wheel with the native programs inside, in dist/
 	$(BIN)/python -m build
 

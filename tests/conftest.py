@@ -10,6 +10,7 @@ from dutyfree.testing.cluster import claims, cluster  # noqa: F401 - as below
 from dutyfree.testing.daemons import bench, docker_engine, podman_engine, provide_bench  # noqa: F401 - fixtures for every folder
 from dutyfree.testing.leaks import TOKEN_VARIABLE, holdings, leaked
 from dutyfree.testing.machines import machines  # noqa: F401 - as above
+from dutyfree.testing.opensandbox import opensandbox  # noqa: F401
 from dutyfree.testing.sharing import commons  # noqa: F401
 
 

@@ -33,7 +33,9 @@ PIECE = 4 << 20
 """What is put into one file."""
 
 _WIDTH = 3000
-"""A line: a multiple of four."""
+"""A line: a multiple of four, and less than what a pipe takes as a whole."""
+_PACED = 'base64 -w 12000 | while read -r d || [ -n "$d" ]; do echo "$d"; dd bs=64k count=3 2>/dev/null; done'
+"""Now and then the shell itself reads a line, byte by byte: that sets the pace, and costs nothing where there is little output."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _END = re.compile(r":(\d{1,3}|cwd|user) ?(\d+[.,]\d+)? ?(\d+[.,]\d+)?")
 _LONGEST_LINE = 1 << 16
@@ -50,15 +52,18 @@ printf ':%s\\n' "$c"
 """
 
 
-async def prepare(wanted: Execution, put: Put, *, shared: bool = False, switch: bool = False) -> str:
+async def prepare(
+    wanted: Execution, put: Put, *, shared: bool = False, switch: bool = False, paced: bool = False
+) -> str:
     """A script that carries an execution: for `bash -c`, or any `sh -c`, which then tells no times.
 
     What it was given by files it removes. `shared`: the vendor gives both streams as one text. `switch`: the vendor runs it as
-    root, and the script becomes the user that is wanted, by util-linux's `setpriv`.
+    root, and the script becomes the user that is wanted, by util-linux's `setpriv`. `paced`: the vendor holds no writer up, so that output
+    is encoded piece by piece, at a rate that a reader keeps up with.
     """
     stem = f"/tmp/.dutyfree-{os.urandom(8).hex()}"  # noqa: S108 - a path of the sandbox
     feed, given = await _source(wanted, put, stem)
-    script = _script(wanted, feed, given, shared=shared, switch=switch)
+    script = _script(wanted, feed, given, shared=shared, switch=switch, paced=paced)
     tidy = f"trap 'rm -f {stem}-*' EXIT\n"
     if len(script.encode()) <= LONGEST_SCRIPT:
         return tidy + script if stem in feed else script
@@ -126,12 +131,12 @@ class Reading:
         return DriverError(f"the sandbox's shell says {text[:80]!r}", driver=self._driver, stage="exec")
 
 
-def _script(wanted: Execution, feed: str, given: str, *, shared: bool, switch: bool) -> str:
+def _script(wanted: Execution, feed: str, given: str, *, shared: bool, switch: bool, paced: bool) -> str:
     another = wanted.user is not None and switch
     plain = {name: value for name, value in wanted.env.items() if _NAME.fullmatch(name)}
     other = [f"{name}={value}" for name, value in wanted.env.items() if name not in plain]
     words = [*(["env", *other] if other else []), *wanted.argv]
-    encode = f"base64 -w {_WIDTH}"
+    encode = _PACED if paced else f"base64 -w {_WIDTH}"
     return _SCRIPT.format(
         begin="printf ':\\n'\n" if shared else "printf ':\\n'; printf ':\\n' >&2\n",
         feed=feed,
