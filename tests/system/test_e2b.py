@@ -8,7 +8,9 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import ExitStack
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -131,6 +133,27 @@ def test_a_sandbox_that_the_vendor_ended_is_lost(server: Served):
                 await box.run(["true"])
 
     asyncio.run(main())
+
+
+def test_a_vendor_that_vanishes_ends_calls_and_does_not_hold_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Served
+):
+    async def main(runner: ExitStack) -> None:
+        own = runner.enter_context(served("dutyfree.testing.protocol.e2b", tmp_path))
+        account(monkeypatch, own)
+        substrate = await dutyfree.connect("e2b")
+        box = await substrate.create()
+        running = asyncio.create_task(box.run("touch /tmp/here; sleep 60"))
+        await until_there(box, "/tmp/here")
+        runner.close()
+        with pytest.raises((dutyfree.SandboxLost, dutyfree.Unavailable)):
+            await running
+        with pytest.raises(dutyfree.Unavailable):
+            await substrate.close()
+        own.settle()
+
+    with ExitStack() as stack:
+        asyncio.run(main(stack))
 
 
 def test_the_command_has_its_own_time_and_the_call_the_rest():

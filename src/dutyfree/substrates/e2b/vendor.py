@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 import httpx
-from e2b import AsyncSandbox, CommandExitException, SandboxQuery
-from e2b.connection_config import ConnectionConfig
-from e2b.exceptions import (
+from connectrpc.errors import ConnectError
+from e2b import (
+    AsyncSandbox,
     AuthenticationException,
+    CommandExitException,
+    ConnectionConfig,
     RateLimitException,
     SandboxException,
     SandboxNotFoundException,
     SandboxNotRunningException,
+    SandboxQuery,
     ServiceBusyException,
     TimeoutException,
 )
@@ -39,8 +43,11 @@ OURS = {"dutyfree": "sandbox"}
 """A mark by which the vendor can list them."""
 
 _OWN_ADDRESS = "https://api.e2b.app"
-_ERRORS = (SandboxException, AuthenticationException, ServiceBusyException, httpx.HTTPError, OSError)
+_BROKEN = (ConnectError, httpx.HTTPError, OSError)
+"""What passes through the SDK when a connection breaks."""
+_ERRORS = (SandboxException, AuthenticationException, ServiceBusyException, *_BROKEN)
 _REFUSED = (400, 403, 404)
+_NOBODY = re.compile(r"invalid username|looking up user")
 
 
 class E2bVendor:
@@ -156,19 +163,19 @@ class E2bMachine:
     async def _vanished(self, words: str) -> DutyfreeError:
         if await self._cross(self._sandbox.is_running()):
             return DriverError(words, driver=NAME, stage="exec")
-        return SandboxLost("the sandbox is gone: the vendor ended it", driver=NAME)
+        return SandboxLost("the vendor ended it", driver=NAME)
 
 
 def _classify(error: BaseException, words: str) -> DutyfreeError:
     if isinstance(error, SandboxNotFoundException | SandboxNotRunningException):
-        return SandboxLost(f"the sandbox is gone: {words}", driver=NAME)
+        return SandboxLost(words, driver=NAME)
     if isinstance(error, AuthenticationException):
-        if "user" in words:  # of the sandbox, and not of the account
+        if _NOBODY.search(words):  # of the sandbox, and not of the account
             return Misuse("is not known inside", field="user", driver=NAME)
         return Unavailable(words, enable="export E2B_API_KEY=…", driver=NAME)
     if isinstance(error, RateLimitException | ServiceBusyException):
         return Saturated(words, driver=NAME)
-    if isinstance(error, TimeoutException | httpx.HTTPError | OSError):
+    if isinstance(error, (TimeoutException, *_BROKEN)):
         return Unavailable(words, driver=NAME)
     if getattr(error, "status_code", None) in _REFUSED and "template" in words.lower():
         return Misuse(words, field="image", driver=NAME)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
-from dutyfree.core.errors import DriverError, SandboxLost, Saturated, Unavailable
+from dutyfree.core.errors import DutyfreeError, SandboxLost
 from dutyfree.substrates.hosted.vendor import Machine
 
 TTL_S = 300.0
@@ -67,7 +66,8 @@ class Keeper:
         if left_s <= 0:
             return
         try:
-            with suppress(DriverError, Saturated, Unavailable):  # the next round comes before the end
-                await kept.machine.extend(left_s)
+            await kept.machine.extend(left_s)
         except SandboxLost as error:
             kept.lose(error.message)
+        except DutyfreeError:
+            return  # the next round comes before the end

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 
 from dutyfree.core.contract import Capabilities, Sandbox
-from dutyfree.core.errors import DutyfreeError
+from dutyfree.core.errors import DutyfreeError, Misuse
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Network, Spec
 from dutyfree.substrates.api.sandbox import API_NOTES, ApiSandbox
@@ -53,6 +53,9 @@ class HostedSubstrate(OwningSubstrate):
     async def _make(self, spec: Spec, name: str, start_ns: int) -> Sandbox:
         marks = {OWNER_LABEL: owner_mark(), NAME_LABEL: name}
         machine = await self._started(spec, marks)
+        if self._closed:
+            await finish(machine.end())
+            raise Misuse("the substrate was closed meanwhile", driver=self.name)
 
         async def remove() -> None:
             self._keeper.drop(name)
@@ -84,9 +87,8 @@ class HostedSubstrate(OwningSubstrate):
         """End what dead owners of this machine left at the vendor's; the ids."""
         marked = await self._vendor.marked(OWNER_LABEL)
         orphans = [one for one, mark in marked.items() if is_orphan(mark)]
-        async with asyncio.TaskGroup() as group:
-            for one in orphans:
-                group.create_task(self._vendor.end(one))
+        for one in orphans:
+            await self._vendor.end(one)
         return orphans
 
     async def close(self) -> None:
@@ -95,6 +97,8 @@ class HostedSubstrate(OwningSubstrate):
             return
         try:
             await super().close()
+        except ExceptionGroup as failures:  # each of them was tried
+            raise failures.exceptions[0] from None
         finally:
             await self._keeper.close()
             await self._vendor.close()

@@ -123,6 +123,7 @@ def _runner(application: web.Application) -> web.AppRunner:
     async def close_after(request: web.Request, response: web.StreamResponse) -> None:
         """Connections that a client would keep are descriptors that a test seems to leak."""
         del request
+        response.headers["Connection"] = "close"
         response.force_close()
 
     application.on_response_prepare.append(close_after)

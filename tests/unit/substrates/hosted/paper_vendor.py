@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from dutyfree.core.contract import Capabilities
-from dutyfree.core.errors import DutyfreeError
+from dutyfree.core.errors import DutyfreeError, Unavailable
 from dutyfree.core.spec import Spec
 from dutyfree.substrates.api.execution import Ended, Execution, Sink
 from dutyfree.substrates.boot import Defaults
@@ -48,6 +48,7 @@ class Paper:
         self.may_start = asyncio.Event()
         self.may_start.set()
         self.closed = False
+        self.refuses: set[str] = set()
         self.fails: Callable[[], DutyfreeError] | None = None
 
     async def start(self, spec: Spec, marks: Mapping[str, str], ttl_s: float) -> PaperMachine:
@@ -65,6 +66,8 @@ class Paper:
         return {number: self.marks[number].get(key, "") for number in self.machines}
 
     async def end(self, machine_id: str) -> None:
+        if machine_id in self.refuses:
+            raise Unavailable("not now")
         self.machines.pop(machine_id, None)
 
     async def close(self) -> None:

@@ -69,6 +69,32 @@ async def test_a_machine_whose_start_was_cancelled_is_ended_once_it_is_there(ven
 
 
 @played
+async def test_a_machine_that_comes_after_the_closing_is_ended(vendor: Paper):
+    async with paper(vendor) as substrate:
+        vendor.may_start.clear()
+        task = asyncio.ensure_future(_created(substrate))
+        await vendor.starting.wait()
+        await substrate.close()
+        vendor.may_start.set()
+        with pytest.raises(Misuse, match="closed meanwhile"):
+            await task
+    assert list(vendor.marks) == ["0"]
+    assert vendor.machines == {}
+
+
+@played
+async def test_closing_tries_every_machine_and_tells_the_vendors_first_refusal(vendor: Paper):
+    async with paper(vendor) as substrate:
+        for _ in range(3):
+            await substrate.create()
+        vendor.refuses = {"1"}
+        with pytest.raises(Unavailable, match="not now"):
+            await substrate.close()
+    assert list(vendor.machines) == ["1"]
+    assert vendor.closed
+
+
+@played
 async def test_a_start_that_fails_after_it_was_cancelled_is_still_a_cancellation(vendor: Paper):
     async with paper(vendor) as substrate:
         vendor.may_start.clear()
