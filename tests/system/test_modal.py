@@ -127,6 +127,19 @@ def test_a_sandbox_that_the_vendor_ended_is_lost(server: Served, dispatch: str):
     asyncio.run(main())
 
 
+def test_a_sandbox_whose_agent_has_ended_is_ended_at_the_vendors(server: Served):
+    async def main() -> None:
+        async def gone() -> bool:
+            return not await asyncio.to_thread(server.places)
+
+        async with dutyfree.connect("modal") as substrate:
+            await substrate.create(dutyfree.Spec(idle_s=0.5))
+            assert not await gone()
+            await until(gone)
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("dispatch", ["agent", "api"])
 def test_what_a_killed_client_left_is_ended_by_the_next_one(server: Served, dispatch: str):
     killed_client(dispatch)

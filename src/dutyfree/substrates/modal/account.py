@@ -1,6 +1,7 @@
 """Modal's API, as far as it is needed: an app, images of registries, sandboxes started, found by their tags and ended.
 
-The SDK runs on a thread and a loop of its own, which it keeps as long as the process lives; its calls are awaited here.
+The SDK runs on a thread and a loop of its own, which it keeps as long as the process lives; its calls are awaited here. To a vendor that does
+not answer it tries to connect for a minute, which is its own affair: given up earlier, it would go on by itself.
 """
 
 from __future__ import annotations
@@ -31,9 +32,6 @@ APP = "dutyfree"
 IMAGE = "python:3.12"
 LONGEST_S = 86_400
 """The vendor's own: no sandbox lives longer."""
-
-CONNECT_S = 20.0
-"""For a vendor that does not answer: the SDK tries again for a minute."""
 
 MACHINE_LABEL = "dutyfree.machine"
 """Which machine the owner is a process of: the vendor finds sandboxes by whole tags only."""
@@ -151,8 +149,7 @@ async def open_account(options: Mapping[str, str], credentials: Mapping[str, Cre
             environment_name=options.get("environment"),
             create_if_missing=True,
         )
-        app = await boundary.cross(asyncio.wait_for(lookup, CONNECT_S))
-        return Account(client, app, where, boundary, secrets)
+        return Account(client, await boundary.cross(lookup), where, boundary, secrets)
     except BaseException:
         await finish(_closed(client))
         raise
