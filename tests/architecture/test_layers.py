@@ -36,6 +36,7 @@ MAY_IMPORT = {
 
 MAY_CATCH_ALL = {
     "blocking/bridge.py": "an error of the loop's thread is raised again in the caller's",
+    "blocking/turn.py": "what a signal handler raises is raised once all handlers are back in place",
     "meter/trial.py": "the trial runner writes every failure down as a record",
 }
 """Files that catch everything, and why. `except BaseException` is fine anywhere if it ends in `raise`."""
