@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import TypeVar
 
 from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.errors import DutyfreeError, Misuse
@@ -101,9 +102,16 @@ class HostedSubstrate(OwningSubstrate):
             raise
 
 
+Kind = TypeVar("Kind", bound=HostedSubstrate)
+
+
 async def open_vendor(name: str, vendor: Vendor, capabilities: Capabilities, ttl_s: float = TTL_S) -> HostedSubstrate:
     """Sweep first, which also shows whether the account is one. The vendor is the substrate's from here on."""
-    substrate = HostedSubstrate(name, vendor, capabilities, ttl_s)
+    return await swept(HostedSubstrate(name, vendor, capabilities, ttl_s))
+
+
+async def swept(substrate: Kind) -> Kind:
+    """A substrate just made, after its first sweep; closed if that fails."""
     try:
         await substrate.sweep()
     except BaseException:
