@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from dutyfree.testing.account import rootless_user  # noqa: F401 - as below
 from dutyfree.testing.cluster import cluster  # noqa: F401 - as below
 from dutyfree.testing.daemons import bench, docker_engine, podman_engine, provide_bench  # noqa: F401 - fixtures for every folder
 from dutyfree.testing.leaks import TOKEN_VARIABLE, holdings, leaked

@@ -3,7 +3,9 @@
 podman                       our agent is the container's main process, on one attached stream
 podman?dispatch=api          an exec call per action
 podman?profile=hardened      as for docker
-podman?socket=/path          a service that is up · podman?runtime=/usr/bin/crun  for a service of our own
+podman?socket=/path          a service that is up, also an ordinary user's
+podman?user=name             a service of our own, run by that ordinary user: no root of the machine behind its containers
+podman?runtime=/path         for a service of our own
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dutyfree.core.contract import Availability, Capabilities, Substrate
-from dutyfree.core.errors import Unavailable
+from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.substrates.engine.http import Http
 from dutyfree.substrates.engine.options import ask, check_options, dispatch_of, profile_of
@@ -26,9 +28,10 @@ from dutyfree.substrates.engine.substrate import (
     engine_capabilities,
     open_engine,
 )
+from dutyfree.substrates.podman.account import Account
 from dutyfree.substrates.podman.service import ENABLE, Service
 
-_OPTIONS = ("dispatch", "profile", "socket", "runtime")
+_OPTIONS = ("dispatch", "profile", "socket", "runtime", "user")
 
 
 class PodmanSubstrate(EngineSubstrate):
@@ -71,6 +74,12 @@ class PodmanDriver:
         program = shutil.which("podman")
         if program is None:
             return Availability(available=False, reason="podman is not installed", enable=ENABLE)
+        try:
+            Account.find(None)
+        except Unavailable as error:
+            return Availability(
+                available=False, reason=error.message.partition("; to enable: ")[0], enable=error.enable
+            )
         said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.split()
         who = "as root" if os.geteuid() == 0 else "rootless"
         return self._found(
@@ -83,12 +92,14 @@ class PodmanDriver:
         """Find a service or start one; remove what dead owners left in it."""
         check_options(options, _OPTIONS, self.name)
         settings = self._settings(options)
-        for path in [options["socket"]] if "socket" in options else _sockets():
+        if "socket" in options and "user" in options:
+            raise Misuse("belongs to a service of our own, and not to a socket", field="user", driver=self.name)
+        for path in [options["socket"]] if "socket" in options else [] if "user" in options else _sockets():
             if os.path.exists(path) and isinstance(ask(path, "/version"), dict):
                 return await open_engine(path, settings, PodmanSubstrate)
         if "socket" in options:
             raise Unavailable(f"no service answers at {options['socket']}", enable=ENABLE, driver=self.name)
-        service = await Service.start(options.get("runtime"))
+        service = await Service.start(options.get("runtime"), options.get("user"))
         try:
             substrate = await open_engine(service.socket, settings, PodmanSubstrate)
         except BaseException:

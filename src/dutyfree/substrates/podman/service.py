@@ -1,7 +1,8 @@
 """A podman API service of our own, for a machine where none is up: one child process, gone with its owner.
 
 Its images and containers are kept apart from the user's own podman. It is told which runtime to use and not to raise
-any resource limit, since crun refuses the hybrid cgroup layout and raising needs CAP_SYS_RESOURCE.
+any resource limit, since crun refuses the hybrid cgroup layout and raising needs CAP_SYS_RESOURCE. Without root it is also
+told to use the kernel's overlay: left to itself podman copies the whole image for each container.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.substrates.engine.options import ask
-from dutyfree.substrates.image.store import Store
+from dutyfree.substrates.podman.account import Account
 from dutyfree.substrates.poll import poll
 from dutyfree.substrates.sweep import is_orphan, owner_mark
 
 ENABLE = "make substrates"
 START_S = 60.0
 CLEANERS_S = 10.0
+_PAUSES = ("podman", "catatonit")
 
 CONFIGURATION = """\
 [containers]
@@ -43,24 +46,26 @@ exit_command_delay = 10
 class Service:
     """Made by `start`; `close` ends it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], home: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], home: Path, account: Account) -> None:
         self.socket = str(home / "podman.sock")
         self._process = process
         self._home = home
-        self._lock = os.open(storage() / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._account = account
+        self._lock = os.open(account.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         """Shared by all services on the same storage."""
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     @classmethod
-    async def start(cls, runtime: str | None) -> Service:
+    async def start(cls, runtime: str | None, user: str | None = None) -> Service:
         """Start one and wait until it answers; `Unavailable` with its last words if it does not."""
         program = shutil.which("podman")
         if program is None:
             raise Unavailable("podman is not installed", enable=ENABLE, driver="podman")
+        account = Account.find(user)
         _sweep()
         home = Path(tempfile.mkdtemp(prefix=f"dutyfree-podman-{os.getpid()}-"))
         (home / "owner").write_text(owner_mark())
-        service = cls(_launch(program, home, runtime or runtime_program()), home)
+        service = cls(_launch(program, home, runtime or runtime_program(), account), home, account)
         try:
             await service._answers()
         except BaseException:
@@ -79,20 +84,25 @@ class Service:
         """Delete what is the service's own; the last one of all also takes back what podman left on the machine."""
         if self._lock < 0:
             return
+        _end_server(self._home)
         shutil.rmtree(self._home)
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         with suppress(BlockingIOError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _end_monitors()
-            # Storage is bind-mounted on itself, and the cgroup above all containers stays when they are gone.
-            subprocess.run(["umount", "--quiet", str(storage() / "storage/overlay")], check=False, capture_output=True)
-            for group in (
-                *Path("/sys/fs/cgroup").glob("libpod_parent"),
-                *Path("/sys/fs/cgroup").glob("*/libpod_parent"),
-            ):
-                _remove_empty(group)
+            _end_monitors(self._account.storage)
+            if self._account.rootless:
+                _end_pause(self._account)
+            else:
+                self._take_back()
         os.close(self._lock)
         self._lock = -1
+
+    def _take_back(self) -> None:
+        """Storage is bind-mounted on itself, and the cgroup above all containers stays when they are gone."""
+        overlay = self._account.storage / "storage/overlay"
+        subprocess.run(["umount", "--quiet", str(overlay)], check=False, capture_output=True)
+        for group in (*Path("/sys/fs/cgroup").glob("libpod_parent"), *Path("/sys/fs/cgroup").glob("*/libpod_parent")):
+            _remove_empty(group)
 
     async def _answers(self) -> None:
         async def look() -> bool | None:
@@ -106,32 +116,66 @@ class Service:
 
 
 def _sweep() -> None:
-    """Delete what services of dead owners left; the services themselves died with them."""
+    """Delete what services of dead owners left; the services themselves died with them, or nearly."""
     for path in Path(tempfile.gettempdir()).glob("dutyfree-podman-*/owner"):
         with suppress(OSError):
             if is_orphan(path.read_text()):
+                _end_server(path.parent)
                 shutil.rmtree(path.parent)
 
 
-def _end_monitors() -> None:
+def _end_server(home: Path) -> None:
+    """End what still serves there: without root podman is two processes, and the first may leave without the second."""
+    for _, fd in _processes(f"unix://{home}/podman.sock"):
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, signal.SIGTERM)
+            if not select.select([fd], [], [], CLEANERS_S)[0]:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+
+
+def _end_monitors(kept: Path) -> None:
     """End conmons that outlive their execs, and wait for clean-ups under way: those mount the storage again meanwhile.
 
     Called by the last service on this storage, when no container is left in it.
     """
-    mark = str(storage() / "storage").encode()
     end_s = time.monotonic() + CLEANERS_S
+    for program, fd in _processes(str(kept / "storage")):
+        if program.endswith(b"conmon"):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        select.select([fd], [], [], max(0.0, end_s - time.monotonic()))
+
+
+def _processes(word: str) -> Iterator[tuple[bytes, int]]:
+    """Those that have `word` among their arguments: the program and a descriptor of each, closed when the next is asked for."""
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else []
-            if mark not in words:
+            if word.encode() not in words:
                 continue
             fd = os.pidfd_open(int(entry.name))
             try:
-                if words[0].endswith(b"conmon"):
-                    signal.pidfd_send_signal(fd, signal.SIGKILL)
-                select.select([fd], [], [], max(0.0, end_s - time.monotonic()))
+                yield words[0], fd
             finally:
                 os.close(fd)
+
+
+def _end_pause(account: Account) -> None:
+    """End the process by which podman without root keeps its namespaces, with the mounts in them, from one call to the next.
+
+    The number is theirs to write, so it is believed only of a process of that user.
+    """
+    with suppress(OSError, ValueError, StopIteration):
+        pid = int((account.storage / "tmp/pause.pid").read_text())
+        fd = os.pidfd_open(pid)
+        try:
+            status = Path(f"/proc/{pid}/status").read_text().splitlines()
+            uid = int(next(line.split()[1] for line in status if line.startswith("Uid:")))
+            if uid == account.uid and status[0].split()[1] in _PAUSES:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+                select.select([fd], [], [], CLEANERS_S)
+        finally:
+            os.close(fd)
 
 
 def _remove_empty(group: Path) -> None:
@@ -149,25 +193,30 @@ def runtime_program() -> str | None:
 
 
 def storage() -> Path:
-    """Where images stay from one service to the next."""
-    return Store.default().root / "podman"
+    """Where our own images stay from one service to the next."""
+    return Account.find(None).storage
 
 
-def _launch(program: str, home: Path, runtime: str | None) -> subprocess.Popen[bytes]:
+def _launch(program: str, home: Path, runtime: str | None, account: Account) -> subprocess.Popen[bytes]:
     (home / "containers.conf").write_text(CONFIGURATION)
-    kept = storage()
+    (home / "run").mkdir(mode=0o700)
+    kept = account.storage
     kept.mkdir(parents=True, exist_ok=True)
     command = [
-        "setpriv", "--pdeathsig", "TERM", program, "--root", str(kept / "storage"), "--runroot", str(kept / "run"),
+        *account.prefix, program, "--root", str(kept / "storage"), "--runroot", str(kept / "run"),
         "--tmpdir", str(kept / "tmp"), *(["--runtime", runtime] if runtime else []),
+        *(["--storage-driver", "overlay"] if account.rootless else []),
         "system", "service", "--time=0", f"unix://{home}/podman.sock",
     ]  # fmt: skip
     with (home / "log").open("wb") as log:
+        # From here on nothing is opened by a name in these directories: it could lead anywhere.
+        account.give(home, home / "run", kept)
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "CONTAINERS_CONF": str(home / "containers.conf")},
+            cwd=home,
+            env={**account.environment(home / "run"), "CONTAINERS_CONF": str(home / "containers.conf")},
             start_new_session=True,
         )
