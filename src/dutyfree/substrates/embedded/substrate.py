@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dutyfree.core.contract import Capabilities, Sandbox
+from dutyfree.core.errors import Misuse
+from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.substrates.boot import Birth, Defaults, boot_agent
 from dutyfree.substrates.embedded.stream import Line
@@ -33,6 +35,9 @@ class EmbeddedSubstrate(HostedSubstrate):
         if self.capabilities.dispatch == "api":
             return await super()._make(spec, name, start_ns)
         machine = await self._started(spec, {OWNER_LABEL: owner_mark(), NAME_LABEL: name})
+        if self._closed:
+            await finish(machine.end())
+            raise Misuse("the substrate was closed meanwhile", driver=self.name)
         line = Line(machine.execute, [AGENT_INSIDE])
 
         async def release() -> None:
@@ -54,7 +59,7 @@ class EmbeddedSubstrate(HostedSubstrate):
         async with self._bringing:
             known = await self._library.bring(image)
         machine = await super()._started(replace(spec, image=known), marks)
-        machine.defaults = Defaults(env=image.env, cwd=image.cwd, user=image.user)
+        machine.defaults = Defaults(env=image.env, cwd=image.cwd or "/root", user=image.user)
         return machine
 
     def _is_ours(self, image: str) -> bool:
