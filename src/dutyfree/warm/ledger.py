@@ -109,15 +109,12 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """Everything that was built, oldest first; whether it is still kept only the substrate knows."""
-        found = [Entry(**json.loads(path.read_text())) for path in self._place.glob("*.json")]
-        return sorted(found, key=lambda entry: entry.made_s)
+        found = (_parse(path) for path in self._place.glob("*.json"))
+        return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.made_s)
 
     def entry(self, key: str) -> Entry | None:
         """Of one stage; None: it was not built here."""
-        try:
-            return Entry(**json.loads(self._path(key, "json").read_text()))
-        except FileNotFoundError:
-            return None
+        return _parse(self._path(key, "json"))
 
     def read_log(self, key: str) -> str:
         """The log of the last build. Hostile text: what was run wrote it."""
@@ -148,6 +145,14 @@ class Ledger:
                 f"stages cannot be kept in {self._place}: {error.strerror}",
                 enable="export DUTYFREE_HOME=<a directory of yours>",
             ) from error
+
+
+def _parse(path: Path) -> Entry | None:
+    """What was written down; None: nothing was, or it cannot be read any more. It only says what the stage took."""
+    try:
+        return Entry(**json.loads(path.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
 
 
 def unix_now() -> float:

@@ -91,7 +91,7 @@ class Images(Names):
         return sorted((m for m in found if m is not None), key=lambda m: m.made_s)
 
     def _read(self, directory: Path) -> Manifest | None:
-        """What `image.json` says; read once, since it never changes. None: it is not there, or of an earlier form."""
+        """What `image.json` says; read once, since it never changes. None: it is not there, damaged, or of an earlier form."""
         try:
             status = os.stat(directory / "image.json")
             sign = status.st_ino, status.st_mtime_ns
@@ -261,12 +261,15 @@ class Images(Names):
 
 
 def _parse(text: bytes) -> Manifest | None:
-    content = json.loads(text)
-    if not content.get("layers"):
-        return None
-    # Fields come and go with versions; several may share a store.
-    known = {item.name: content[item.name] for item in fields(Manifest) if item.name in content}
-    for name in ("layers", "notes", "entrypoint"):
-        known[name] = tuple(content.get(name, ()))
-    known["binds"] = tuple((source, target) for source, target in content.get("binds", ()))
-    return Manifest(**known)
+    try:
+        content = json.loads(text)
+        if not content.get("layers"):
+            return None
+        # Fields come and go with versions; several may share a store.
+        known = {item.name: content[item.name] for item in fields(Manifest) if item.name in content}
+        for name in ("layers", "notes", "entrypoint"):
+            known[name] = tuple(map(str, content.get(name, ())))
+        known["binds"] = tuple((source, target) for source, target in content.get("binds", ()))
+        return Manifest(**known)
+    except (ValueError, TypeError, AttributeError):
+        return None  # damaged: as good as gone, and the next sweep takes it

@@ -67,15 +67,15 @@ class Layers:
         return Path(key) if key.startswith("/") else self.directory(key) / "rootfs"
 
     def get(self, key: str) -> Layer | None:
-        """What is known of the layer with that key; None: there is no such layer here."""
+        """What is known of the layer with that key; None: there is no such layer here, or its description is damaged."""
         if key.startswith("/"):
             return None
         try:
             content = json.loads((self.directory(key) / "layer.json").read_text())
-        except FileNotFoundError:
+            known = {item.name: content[item.name] for item in fields(Layer) if item.name in content}
+            return Layer(**known | {"notes": tuple(content.get("notes", ()))})
+        except (FileNotFoundError, ValueError, TypeError, AttributeError):
             return None
-        known = {item.name: content[item.name] for item in fields(Layer) if item.name in content}
-        return Layer(**known | {"notes": tuple(content.get("notes", ()))})
 
     def all(self) -> list[Layer]:
         """Every layer here."""

@@ -60,12 +60,12 @@ class Names(Place):
                 (self.root / "names" / name).unlink(missing_ok=True)
 
     def recall(self, path: Path) -> tuple[list[int], str] | None:
-        """The stamp and the key that were noted for a path."""
+        """The stamp and the key that were noted for a path; None: nothing was, or it cannot be read any more."""
         try:
             noted = json.loads(self._noted(path).read_text())
-        except FileNotFoundError:
+            return list(noted["stamp"]), str(noted["key"])
+        except (FileNotFoundError, ValueError, TypeError, LookupError):
             return None
-        return noted["stamp"], noted["key"]
 
     def note(self, path: Path, stamp: list[int], key: str) -> None:
         """Note which image the file at a path became, and a stamp by which a changed file is told."""
