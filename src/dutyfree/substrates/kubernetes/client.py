@@ -25,6 +25,10 @@ DRIVER = "kubernetes"
 EXEC_PROTOCOL = "v5.channel.k8s.io"
 """The first that can end a command's input; servers speak it since 1.30."""
 
+WATCH_S = 30
+"""As long as one watch lasts."""
+
+_ABSENT = 404
 _LONGEST_LINE = 4 << 20
 Query = Iterable[tuple[str, str]]
 
@@ -118,11 +122,24 @@ class Client:
             raise self._broken(error) from error
 
     async def follow(self, path: str, name: str) -> AsyncGenerator[dict[str, Any], None]:
-        """What happens to one resource, for ever: a watch that the server ends is begun again."""
+        """What happens to one resource, for ever: `ADDED`, `MODIFIED` and `DELETED`, as the server comes to know.
+
+        Each watch begins with what the server has at hand (version 0): without that it first waits until its cache is as new as
+        the newest write of any kind, which with an etcd that tells no progress may be never. Each also ends after a
+        while, as a connection that died is silent like one with nothing to say.
+        """
+        which = ("fieldSelector", f"metadata.name={name}")
+        query = [which, ("resourceVersion", "0"), ("timeoutSeconds", str(WATCH_S))]
+        seen: dict[str, Any] | None = None
         while True:
-            async with aclosing(self.watch(path, [("fieldSelector", f"metadata.name={name}")])) as events:
+            async with aclosing(self.watch(path, query)) as events:
                 async for event in events:
+                    if event["type"] == "ERROR":
+                        break
+                    seen = event["object"]
                     yield event
+            if seen is not None and (await self.call("GET", f"{path}/{name}")).status == _ABSENT:
+                yield {"type": "DELETED", "object": seen}
 
     async def websocket(self, path: str, query: Query) -> aiohttp.ClientWebSocketResponse:
         """An exec stream. `Refused` with the server's words if it does."""
