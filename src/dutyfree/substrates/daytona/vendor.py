@@ -66,11 +66,8 @@ class Daytona:
         except DutyfreeError as error:
             with suppress(DutyfreeError):  # the first error is the one to be told; the vendor's clock runs in any case
                 await self.end(marks[NAME_LABEL])
-            name = spec.image.removeprefix(SNAPSHOT_PREFIX)
-            if isinstance(error, DriverError | SandboxLost) and name in error.message:
-                raise Misuse(
-                    error.message, field="image", driver="daytona"
-                ) from None  # the vendor's words are about it
+            if _is_about(error, spec.image):
+                raise Misuse(error.message, field="image", driver="daytona") from None
             raise
         return DaytonaMachine(sandbox, self._boundary)
 
@@ -105,6 +102,8 @@ def wanted_sandbox(
         "auto_stop_interval": minutes(ttl_s),
         "auto_delete_interval": 0,
     }
+    if spec.image.startswith("/"):
+        raise Misuse(f"{spec.image!r} is a path of this machine: name an image", field="image", driver="daytona")
     resources = _resources(spec.limits)
     if spec.image == _DEFAULT_IMAGE or spec.image.startswith(SNAPSHOT_PREFIX):
         if resources is not None:
@@ -113,6 +112,12 @@ def wanted_sandbox(
         name = spec.image.removeprefix(SNAPSHOT_PREFIX) if spec.image != _DEFAULT_IMAGE else None
         return CreateSandboxFromSnapshotParams(snapshot=name, **fields)
     return CreateSandboxFromImageParams(image=spec.image, resources=resources, **fields)
+
+
+def _is_about(error: DutyfreeError, image: str) -> bool:
+    """The vendor's words name the image: it cannot be had."""
+    asked = image != _DEFAULT_IMAGE and isinstance(error, DriverError | SandboxLost)
+    return asked and image.removeprefix(SNAPSHOT_PREFIX) in error.message
 
 
 def _resources(limits: Limits) -> Resources | None:
