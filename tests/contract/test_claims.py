@@ -53,6 +53,7 @@ class TestClaims(SharedSuite, ContractSuite):
 class TestWarmClaims(TestClaims):
     """As above, of sandboxes that were there before they were asked for."""
 
+    options: ClassVar[dict[str, str]] = {}
     engine = "warm"
 
 
