@@ -96,7 +96,7 @@ async def prepare(
         raise Misuse(f"{', '.join(strangers)} is not among the substrates that are measured", field="--trials-for")
     by_tier = {workload.tier: workload for workload in workloads}
     offers = {
-        (subject.label, workload.tier): await _examine(subject, workload, choices)
+        (subject.label, workload.tier): await _examine(subject, workload, choices, server)
         for subject in subjects
         for workload in workloads
     }
@@ -142,14 +142,18 @@ async def run(
         await run_plan(prepared.bench, prepared.todo, setting, writer, first_order=prepared.done, progress=progress)
 
 
-async def _examine(subject: Subject, workload: Workload, choices: Choices) -> Offer:
+async def _examine(
+    subject: Subject, workload: Workload, choices: Choices, server: tuple[str, int] | None
+) -> Offer:
     unisolated = subject.substrate.capabilities.isolation == "none" and not subject.hollow
     if workload.recorded and unisolated and not choices.unisolated_trace:
         return Offer(
             offered=False,
             reason="recorded commands are not run where nothing isolates them; --trace-unisolated allows it",
         )
-    return await examine(subject, workload, images=choices.images, limits=choices.limits, storage=choices.storage)
+    return await examine(
+        subject, workload, images=choices.images, limits=choices.limits, storage=choices.storage, server=server
+    )
 
 
 def _cells(

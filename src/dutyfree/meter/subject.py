@@ -1,7 +1,7 @@
 """`Subject`: a substrate under measurement, and what it turned out to offer to each tier.
 
 `examine` looks before anything is timed: which image the substrate knows, whether the programs are there, how a clone
-would reach the network. What is missing makes a tier "not offered", with the reason, and not a row of failures.
+would reach the network, and whether it does. What is missing makes a tier "not offered", with the reason, and not a row of failures.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ async def examine(
     images: Sequence[str] = IMAGES,
     limits: Limits | None = None,
     storage: Storage = "memory",
+    server: tuple[str, int] | None = None,
 ) -> Offer:
     """Find out, in one throw-away sandbox, whether and how the subject can run the workload."""
     capabilities = subject.substrate.capabilities
@@ -94,6 +95,7 @@ async def examine(
         try:
             async with subject.substrate.create(spec) as box:
                 missing, software = await _look(box, workload)
+                reached = subject.hollow or await _reaches(box, workload, server)
                 size = None if image == "host" else await _measure_image(box)
         except (Misuse, Unsupported) as error:
             refusals.append(str(error))
@@ -103,9 +105,20 @@ async def examine(
         if missing and not subject.hollow:
             refusals.append(f"image {image} lacks {', '.join(missing)}")
             continue
+        if not reached:
+            return Offer(offered=False, reason="set-up clones, and this machine is not reached from its network")
         how = f"image {image}, network {network}, storage {spec.storage}"
         return Offer(offered=True, reason=how, spec=spec, software=software, image_bytes=size)
     return Offer(offered=False, reason="; ".join(refusals))
+
+
+async def _reaches(box: Sandbox, workload: Workload, server: tuple[str, int] | None) -> bool:
+    """Whether a clone finds the git server where no port is relayed: a vendor's `host` network is not this machine's."""
+    if workload.clone is None or server is None or box.spec.network == "none":
+        return True
+    host, port = server
+    asked = await box.run(["git", "ls-remote", f"git://{host}:{port}/{workload.clone.name}"], timeout_s=10)
+    return asked.ok
 
 
 def _absence(capabilities: Capabilities, ability: str) -> str:
