@@ -142,9 +142,7 @@ async def run(
         await run_plan(prepared.bench, prepared.todo, setting, writer, first_order=prepared.done, progress=progress)
 
 
-async def _examine(
-    subject: Subject, workload: Workload, choices: Choices, server: tuple[str, int] | None
-) -> Offer:
+async def _examine(subject: Subject, workload: Workload, choices: Choices, server: tuple[str, int] | None) -> Offer:
     unisolated = subject.substrate.capabilities.isolation == "none" and not subject.hollow
     if workload.recorded and unisolated and not choices.unisolated_trace:
         return Offer(

@@ -1,6 +1,7 @@
 """What is not there is "not offered", with the reason, before anything is timed."""
 
 import asyncio
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,8 @@ from dutyfree.core.spec import Limits
 from dutyfree.meter.subject import Subject, examine
 from dutyfree.meter.workload import Clone
 from dutyfree.meter.workloads import tier0
+from dutyfree.meter.workloads.gitserver import GitServer
+from dutyfree.substrates.registry import connect
 
 
 def look(substrate, workload=None, **options):
@@ -59,3 +62,18 @@ def test_a_substrate_that_dies_while_looked_at_is_not_offered(lose_at):
     offer = look(SyntheticSubstrate(faults=Faults(lose_at=lose_at)), replace(tier0.workload(), programs=("/bin/sh",)))
     assert not offer.offered
     assert "gone" in offer.reason
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_a_clone_is_offered_where_its_server_is_reached(tmp_path, served):
+    subprocess.run(["git", "init", "-q", "--bare", tmp_path / "x.git"], check=True)
+    workload = replace(tier0.workload(), clone=Clone(served=tmp_path, name="x.git", commit="c" * 40))
+
+    async def main():
+        async with connect("host") as host, GitServer(tmp_path) as (address, port):
+            subject = Subject(label="host", name="host", substrate=host)
+            return await examine(subject, workload, server=(address, port if served else 1))
+
+    offer = asyncio.run(main())
+    assert offer.offered == served
+    assert served or "not reached" in offer.reason
