@@ -24,7 +24,7 @@ HELLO = struct.pack("<IIBBH", 20, 0, 1, 0, 0) + struct.pack("<IHHIQ", 0x41465344
 KINDS = (0x20, 0x21, 0x22, 0x23, 0x50, 0x51, 0x52, 0x41, 0x43, 0x17, 0x01)
 CHANNELS = (1, 2, 3, 4, 5, 6, 0, 0x80000001)
 MOST_FRAMES = 12
-PLACE = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="fuzz-client-"))
+PLACE = Path(tempfile.mkdtemp(dir=os.environ.get("FUZZ_KEEP", "/dev/shm")))
 LOOP = asyncio.new_event_loop()
 
 

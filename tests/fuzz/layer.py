@@ -23,7 +23,7 @@ with atheris.instrument_imports(include=["dutyfree"]):
     from dutyfree.substrates.image.view import View
     from dutyfree.testing.image import Layout, layer, member
 
-PLACE = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="fuzz-layer-"))
+PLACE = Path(tempfile.mkdtemp(dir=os.environ.get("FUZZ_KEEP", "/dev/shm")))
 NAMES = (
     "a",
     "b",
