@@ -1,4 +1,4 @@
-"""What a reset must not leave (PROBES 67 to 81), many times over, and that its verification can fail."""
+"""That the verification of a reset can fail: a sandbox which is not as at the start is destroyed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import dutyfree
-from benchmarks.contamination import contaminate
 from dutyfree.substrates.registry import find
 
 sys.path.append(str(Path(__file__).parents[2] / "native" / "tests"))
@@ -22,12 +21,6 @@ from trespass import trespass
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not find("native")[0].probe().available, reason="resets need native as root: sudo make test"
 )
-
-ROUNDS = 25
-
-
-def test_nothing_that_was_planted_is_found_after_any_of_many_resets():
-    assert contaminate(ROUNDS, 2, lambda _: None) == []
 
 
 class Tampering:
