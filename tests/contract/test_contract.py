@@ -34,7 +34,7 @@ class TestWarmHost(TestHost):
 
     def scratch(self, box: Sandbox) -> str:
         assert isinstance(box, Lease)
-        return super().scratch(box.box)
+        return super().scratch(box.inner)
 
 
 @needs("native")

@@ -68,7 +68,7 @@ async def act(box, command, **options):
 
 async def use(lease):
     """What a rollout does; the first thing is to look at what holds it."""
-    say(claimed=lease.box.id)
+    say(claimed=lease.inner.id)
     try:
         mark = f"first{secrets.token_hex(8)}"
         process = await lease.start(["sh", "-c", "echo up; read line", mark], stdin=None)
@@ -84,7 +84,7 @@ async def use(lease):
         await exact(lease)
     except (OSError, dutyfree.DutyfreeError) as error:
         failed("use", error)
-    say(returned=lease.box.id)
+    say(returned=lease.inner.id)
 
 
 async def exact(lease):
