@@ -60,6 +60,10 @@ class ContainerSuite(SharedSuite, ContractSuite):
         await box.destroy()
 
 
+DISPATCH = {"ApiMixin", "ConcurrencySuite", "EndOfLifeSuite", "EndingSuite", "LifecycleSuite", "OutputSuite"}
+"""What an engine's own exec call can get wrong. The rest of `api` is the same for all of them: `docker` shows it."""
+
+
 class ApiMixin(Suite):
     """An exec call per action: what that does not promise."""
 
@@ -94,6 +98,7 @@ class TestPodman(ContainerSuite):
 class TestPodmanApi(ApiMixin, TestPodman):
     """As above, by exec calls."""
 
+    topics = DISPATCH
     gaps: ClassVar[dict[str, str]] = {**API_GAPS, **PODMAN_GAPS}
 
 
@@ -102,6 +107,7 @@ class TestRunc(ContainerSuite):
 
 
 class TestRuncApi(ApiMixin, TestRunc):
+    topics = DISPATCH
     endless = ENDLESS | {"test_more_processes_than_the_limit_cannot_be_had"}
     gaps: ClassVar[dict[str, str]] = {
         **RUNTIME_GAPS,
@@ -118,6 +124,7 @@ class TestGvisor(ContainerSuite):
 
 
 class TestGvisorApi(ApiMixin, TestGvisor):
+    topics = DISPATCH
     endless = ENDLESS
     gaps: ClassVar[dict[str, str]] = {
         **RUNTIME_GAPS,
