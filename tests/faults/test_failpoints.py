@@ -81,7 +81,8 @@ async def use(program):
         await substrate.close()
 
 
-FAILURES = {"DriverError", "Saturated", "SandboxLost", "Unavailable"}
+FAILURES = {"DriverError", "Saturated", "SandboxLost", "Unavailable", "Unsupported"}
+"""The last: a spawner that got no cgroups offers no limits, and refuses who asks for them."""
 
 
 def check(program):
