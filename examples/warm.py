@@ -11,11 +11,11 @@ import dutyfree
 from dutyfree.warm import open_pool
 
 START = dutyfree.Spec(
-    cwd="/work",
+    cwd="/srv",
     stages=(
         dutyfree.Files(files={"/srv/sums.py": b"def total(values):\n    return 0\n"}, name="sources"),
         dutyfree.Commands(
-            commands=["python3 -m compileall -q . && git init -q . && git add ."], cwd="/work", name="index"
+            commands=["python3 -m compileall -q . && git init -q . && git add ."], cwd="/srv", name="index"
         ),
     ),
 )

@@ -9,7 +9,7 @@ from dutyfree.warm import Settings, open_pool
 
 STAGES = (
     Files(files={"/srv/hello": b"hello\n"}),
-    Commands(commands=["cat hello hello > twice"], cwd="/work"),
+    Commands(commands=["cat hello hello > twice"], cwd="/srv"),
 )
 
 
