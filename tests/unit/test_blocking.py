@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from dutyfree import blocking
-from dutyfree.blocking.bridge import Bridge
+from dutyfree.blocking.bridge import Bridge, Job
 from dutyfree.core import contract
 from dutyfree.core.errors import Misuse, Unsupported
 from dutyfree.core.spec import Spec
@@ -131,17 +131,31 @@ def test_signals_at_any_moment_leave_the_bridge_usable_and_the_handlers_in_place
 
     thread = threading.Thread(target=disturb)
     thread.start()
-    while raised < 100:
-        try:
-            armed = True
-            bridge.call(answer(raised))
-            armed = False
-        except Enough:
-            continue
-    over.set()
-    thread.join()
+    try:
+        while raised < 100:
+            try:
+                armed = True
+                bridge.call(answer(raised))
+                armed = False
+            except Enough:
+                continue
+    finally:
+        over.set()
+        thread.join()
     assert bridge.call(answer("usable")) == "usable"
     assert signal.getsignal(signal.SIGUSR1) is give_up
+
+
+def test_an_action_that_is_taken_back_before_its_first_step_is_over():
+    async def main():
+        job = Job(asyncio.get_running_loop(), answer(1), lambda _: None)
+        job.start()
+        job.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return job.over
+
+    assert asyncio.run(main())
 
 
 def test_a_signal_handler_may_use_the_bridge_and_the_action_goes_on(bridge, handler):

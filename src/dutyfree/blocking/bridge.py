@@ -31,6 +31,8 @@ class Bridge:
         self._guard = threading.Lock()
         """What is submitted before the loop is told to end is still seen by it."""
         self._closed = False
+        self._jobs: set[Job[Any]] = set()
+        """What callers wait for."""
         self._due_s: float | None = None
         """When the loop's next timer runs out, as our own thread knows it."""
         self._thread = threading.Thread(target=self._serve, name="dutyfree-loop", daemon=True)
@@ -43,6 +45,7 @@ class Bridge:
             work.close()
             raise Misuse("called from the loop's own thread")
         job = Job(self._loop, work, self._finished)
+        self._jobs.add(job)
         try:
             # A thread that runs a loop of its own (a notebook) cannot run another one meanwhile.
             if running is not None or not self._attend(job):
@@ -53,6 +56,8 @@ class Bridge:
             self._submit(job.cancel, job)
             job.wait()
             raise
+        finally:
+            self._jobs.discard(job)
         return job.result()
 
     def close(self) -> None:
@@ -155,6 +160,8 @@ class Bridge:
             self._run_what_is_left()
             self._loop.selector.ending = False
             self._loop.run_until_complete(self._wind_up())
+            for job in list(self._jobs):
+                job.drop()
             self._watch.close()
             self._loop.close()
 
@@ -196,12 +203,14 @@ class Job(Generic[T]):
         if self._task is None:
             self.drop()
         else:
+            self._task.add_done_callback(lambda _: self.drop())
             self._task.cancel()
 
     def drop(self) -> None:
-        """Give up what never began."""
-        if self._task is None:
+        """Give up what never began: a task that is cancelled before its first step never takes it. Else nothing."""
+        if not self.over:
             self._work.close()
+            self._error = asyncio.CancelledError()
             self._end()
 
     def wait(self) -> None:
