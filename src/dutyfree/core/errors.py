@@ -73,6 +73,8 @@ class Unavailable(DutyfreeError):
         super().__init__(
             f"{message}; to enable: {enable}" if enable else message, driver=driver, stage=stage, sandbox=sandbox
         )
+        self.reason = message
+        """Without the command, for who shows that apart."""
         self.enable = enable
 
 

@@ -1,6 +1,6 @@
 """Our agent over one exec call: for vendors whose exec calls carry bytes, both ways, while they run.
 
-The program is the first of the call's input, and everything after it is the agent's stream. A socket stands between that and
+Where machines do not have it, the program is the first of the call's input, and everything after it is the agent's stream. A socket stands between that and
 the link, which then knows nothing of the vendor.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from dutyfree.core.errors import DutyfreeError
@@ -28,9 +28,16 @@ _PIECE = 1 << 18
 _LONGEST_COMPLAINT = 2000
 
 
-async def boot_by_exec(birth: Birth, execute: Execute) -> AgentSandbox:
-    """Put the agent there and take over its stream; on failure or cancellation everything is released."""
-    bridge = Bridge(execute, agent_program(birth.driver).read_bytes())
+async def boot_by_exec(birth: Birth, execute: Execute, program: str | None = None) -> AgentSandbox:
+    """Start the agent and take over its stream; on failure or cancellation everything is released.
+
+    `program` is its path where every machine has it; None: it goes ahead of the stream, and is put there.
+    """
+    if program is None:
+        content = agent_program(birth.driver).read_bytes()
+        bridge = Bridge(execute, ["sh", "-c", _INSTALL, str(len(content))], content)
+    else:
+        bridge = Bridge(execute, [program])
     end = birth.release
 
     async def release() -> None:
@@ -47,14 +54,14 @@ async def boot_by_exec(birth: Birth, execute: Execute) -> AgentSandbox:
 class Bridge:
     """Between a socket and the streams of an exec call. Its `stream` belongs to whoever takes it."""
 
-    def __init__(self, execute: Execute, program: bytes) -> None:
+    def __init__(self, execute: Execute, argv: Sequence[str], ahead: bytes = b"") -> None:
         self._loop = asyncio.get_running_loop()
         self.stream, self._inner = socket.socketpair()
         self._inner.setblocking(False)
         self._complaint = b""
         self._ending: asyncio.Future[None] | None = None
-        argv = ["sh", "-c", _INSTALL, str(len(program))]
-        self._task = asyncio.create_task(self._carry(execute, Execution(argv=argv, stdin=self._input(program))))
+        wanted = Execution(argv=argv, user="0", stdin=self._input(ahead))
+        self._task = asyncio.create_task(self._carry(execute, wanted))
 
     async def add(self, stream: int, data: bytes) -> None:
         """A `Sink`: the agent's words go on to the link, what its shell complains of is kept."""
@@ -88,14 +95,16 @@ class Bridge:
 
     async def _carry(self, execute: Execute, wanted: Execution) -> None:
         try:
-            await execute(wanted, self)
+            ended = await execute(wanted, self)
+            self._complaint = self._complaint or (ended.refusal or f"exit code {ended.exit_code}").encode()
         except DutyfreeError as error:
             self._complaint = error.message.encode()
         finally:
             self._inner.close()
 
-    async def _input(self, program: bytes) -> AsyncGenerator[bytes, None]:
-        yield program
+    async def _input(self, ahead: bytes) -> AsyncGenerator[bytes, None]:
+        if ahead:
+            yield ahead
         with suppress(ConnectionError):
             while data := await self._loop.sock_recv(self._inner, _PIECE):
                 yield data

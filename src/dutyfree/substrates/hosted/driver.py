@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from typing import ClassVar
 
 from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.substrates.engine.options import check_options
 from dutyfree.substrates.hosted.credential import Credential
 from dutyfree.substrates.hosted.keeper import TTL_S
-from dutyfree.substrates.hosted.substrate import open_vendor
+from dutyfree.substrates.hosted.substrate import HostedSubstrate, swept
 from dutyfree.substrates.hosted.vendor import Vendor
 
 _TTL_LEAST_S, _TTL_MOST_S = 15.0, 86_400.0
@@ -37,7 +39,9 @@ class HostedDriver:
     others: Sequence[Capabilities] = ()
     """In another dispatch mode, where it is asked for."""
     options: Sequence[str] = ()
-    """Beside `ttl`: how many seconds a machine outlives a client that was killed."""
+    """Of its own."""
+    common: ClassVar[Sequence[str]] = ("dispatch", "ttl")
+    """Every vendor's. `ttl`: how many seconds a machine outlives a client that was killed."""
     costs: bool = True
     """Each sandbox is paid for: it is measured when it is named, and not because it is there."""
 
@@ -50,28 +54,28 @@ class HostedDriver:
         try:
             self._check()
         except Unavailable as error:
-            reason = error.message.partition("; to enable: ")[0]
             return Availability(
-                available=False, reason=reason, enable=error.enable, version=self._version(), capabilities=self.capabilities
+                available=False, reason=error.reason, enable=error.enable, version=self._version(), capabilities=self.capabilities
             )  # fmt: skip
         reason = f"by the account of {', '.join(self.variables)}; not asked"
         return Availability(available=True, reason=reason, version=self._version(), capabilities=self.capabilities)
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Nothing is started; what dead owners left is ended."""
-        known = (*self.options, "dispatch", "ttl")
-        for name in options:
-            if name not in known:
-                raise Misuse(f"is not an option; there are {', '.join(known)}", field=name, driver=self.name)
+        check_options(options, (*self.options, *self.common), self.name)
         capabilities = self._dispatched(options.get("dispatch", self.capabilities.dispatch))
+        return await swept(await self._substrate(options, capabilities))
+
+    async def _substrate(self, options: Mapping[str, str], capabilities: Capabilities) -> HostedSubstrate:
         ttl_s = self._ttl_s(options.get("ttl"))
-        vendor = await self.open(options, self._check())
-        return await open_vendor(self.name, vendor, capabilities, ttl_s)
+        return HostedSubstrate(self.name, await self.open(options, self._check()), capabilities, ttl_s)
 
     def _dispatched(self, dispatch: str) -> Capabilities:
         offered: dict[str, Capabilities] = {one.dispatch: one for one in self.declared()}
         if dispatch not in offered:
-            raise Misuse(f"must be {' or '.join(offered)}, not {dispatch!r}", field="dispatch", driver=self.name)
+            why = self.capabilities.notes.get("stream")
+            what = f"must be {' or '.join(offered)}, not {dispatch!r}{': ' + why if why else ''}"
+            raise Misuse(what, field="dispatch", driver=self.name)
         return offered[dispatch]
 
     def _check(self) -> dict[str, Credential]:

@@ -37,7 +37,10 @@ HOSTED_NOTES = {
 
 
 class HostedSubstrate(OwningSubstrate):
-    """Machines of one account. Made by `open_vendor`."""
+    """Machines of one account. Handed out after its first sweep: see `swept`."""
+
+    agent_inside: str | None = None
+    """Where every machine has our agent; None: it is sent."""
 
     def __init__(self, name: str, vendor: Vendor, capabilities: Capabilities, ttl_s: float = TTL_S) -> None:
         super().__init__(name)
@@ -79,7 +82,7 @@ class HostedSubstrate(OwningSubstrate):
 
     async def _with_agent(self, birth: Birth, machine: Machine) -> Sandbox:
         birth.created()
-        box = await boot_by_exec(birth, machine.execute)
+        box = await boot_by_exec(birth, machine.execute, self.agent_inside)
         # Nobody is told of its end by the clock: the agent's stream ends with the machine.
         self._keeper.keep(birth.id, machine, birth.spec.lifetime_s, lambda _: None)
         return box
@@ -117,13 +120,8 @@ class HostedSubstrate(OwningSubstrate):
 Kind = TypeVar("Kind", bound=HostedSubstrate)
 
 
-async def open_vendor(name: str, vendor: Vendor, capabilities: Capabilities, ttl_s: float = TTL_S) -> HostedSubstrate:
-    """Sweep first, which also shows whether the account is one. The vendor is the substrate's from here on."""
-    return await swept(HostedSubstrate(name, vendor, capabilities, ttl_s))
-
-
 async def swept(substrate: Kind) -> Kind:
-    """A substrate just made, after its first sweep; closed if that fails."""
+    """A substrate just made, after its first sweep, which also shows whether the account is one; closed if that fails."""
     try:
         await substrate.sweep()
     except BaseException:

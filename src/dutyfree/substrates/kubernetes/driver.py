@@ -116,7 +116,11 @@ async def _ask(look: Look) -> Availability:
     except TimeoutError:
         return Availability(available=False, reason="the cluster does not answer in time", enable=ENABLE)
     except DutyfreeError as error:
-        return Availability(available=False, reason=error.message, enable=getattr(error, "enable", None) or ENABLE)
+        return Availability(
+            available=False,
+            reason=getattr(error, "reason", error.message),
+            enable=getattr(error, "enable", None) or ENABLE,
+        )
 
 
 async def _look(client: Client) -> Availability:

@@ -62,6 +62,6 @@ driver = EmbeddedDriver(
     module="microsandbox",
     package="microsandbox",
     capabilities=API,
-    more=(AGENT,),
+    others=(AGENT,),
     open=_open,
 )

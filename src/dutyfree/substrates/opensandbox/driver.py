@@ -46,7 +46,7 @@ class OpenSandboxDriver(HostedDriver):
             self._check()
             address = Address.find()
         except Unavailable as error:
-            return self._absent(error.message.partition("; to enable: ")[0], error.enable)
+            return self._absent(error.reason, error.enable)
         why = address.failure()
         if why is not None:
             return self._absent(why, ENABLE)

@@ -28,6 +28,7 @@ from opensandbox.models.sandboxes import SandboxFilter, SandboxInfo
 from opensandbox.transport import RetryPolicy
 
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable, Unsupported
+from dutyfree.core.pending import finish
 from dutyfree.core.spec import Limits, Spec
 from dutyfree.substrates.api.execution import Ended, Execution, Sink
 from dutyfree.substrates.boot import Defaults
@@ -90,8 +91,12 @@ class OpenSandboxVendor:
             )
         )
         machine = OpenSandboxMachine(sandbox, self._boundary)
-        if ttl_s < _TTL_LEAST_S:
-            await machine.extend(ttl_s)
+        try:
+            if ttl_s < _TTL_LEAST_S:
+                await machine.extend(ttl_s)
+        except BaseException:
+            await finish(machine.end())
+            raise
         return machine
 
     async def marked(self, key: str) -> Mapping[str, str]:

@@ -77,9 +77,7 @@ class PodmanDriver:
         try:
             Account.find(None)
         except Unavailable as error:
-            return Availability(
-                available=False, reason=error.message.partition("; to enable: ")[0], enable=error.enable
-            )
+            return Availability(available=False, reason=error.reason, enable=error.enable)
         said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.split()
         who = "as root" if os.geteuid() == 0 else "rootless"
         return self._found(

@@ -5,9 +5,9 @@ import asyncio
 from dutyfree.core.spec import Spec
 from dutyfree.substrates.api.execution import Ended, Execution
 from dutyfree.substrates.api.streamed import streamed
-from dutyfree.substrates.boot import Birth, agent_program, boot_agent
+from dutyfree.substrates.boot import Birth, agent_program
 from dutyfree.substrates.embedded.feed import PIECE, feed, has_input
-from dutyfree.substrates.embedded.stream import Line
+from dutyfree.substrates.hosted.agent import boot_by_exec
 from dutyfree.substrates.microsandbox.driver import AGENT
 
 
@@ -17,34 +17,23 @@ async def execute(wanted, sink):
 
 
 def test_the_agent_answers_over_an_exec_call_and_ends_with_it():
+    released = []
+
+    async def release():
+        released.append("once")
+
     async def main():
-        line = Line(execute, [str(agent_program("test"))])
-        birth = Birth(
-            driver="test", id="dutyfree-test", spec=Spec(), capabilities=AGENT, release=line.close, failure=line.reason
-        )
-        box = await boot_agent(birth, line.ours)
+        birth = Birth(driver="test", id="dutyfree-test", spec=Spec(), capabilities=AGENT, release=release)
+        box = await boot_by_exec(birth, execute, str(agent_program("test")))
         out = await box.run(["sh", "-c", "cat; printf '\\377' >&2; exit 3"], stdin=bytes(range(256)) * 1000)
         large = await box.run(["head", "-c", "3000000", "/dev/zero"])
         await box.destroy()
-        return out, large, line
+        return out, large
 
-    out, large, line = asyncio.run(main())
+    out, large = asyncio.run(main())
     assert (out.exit_code, out.stdout, out.stderr) == (3, bytes(range(256)) * 1000, b"\xff")
     assert len(large.stdout) == 3_000_000
-    assert line._call.done()
-
-
-def test_a_program_that_does_not_start_is_told_in_its_own_words():
-    async def main():
-        line = Line(execute, ["sh", "-c", "echo no agent here >&2; exit 4"])
-        assert await asyncio.get_running_loop().run_in_executor(None, line.ours.recv, 1) == b""
-        await asyncio.wait({line._call})
-        said = await line.reason()
-        await line.close()
-        line.ours.close()
-        return said
-
-    assert asyncio.run(main()) == "no agent here"
+    assert released == ["once"]
 
 
 def test_input_goes_in_pieces_in_order_and_then_ends():

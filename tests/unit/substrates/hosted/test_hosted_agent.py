@@ -66,7 +66,7 @@ def test_the_program_comes_first_and_the_stream_after_it():
         return Ended(exit_code=0)
 
     async def main() -> bytes:
-        bridge = Bridge(execute, program)
+        bridge = Bridge(execute, ["sh"], program)
         bridge.stream.setblocking(False)
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(bridge.stream, b"hello")
