@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import dutyfree
-from dutyfree.testing.leaks import TOKEN_VARIABLE, Holding, holdings, leaked
+from dutyfree.testing.leaks import TOKEN_VARIABLE, holdings, leaked
 
 ENDINGS = {"exit", "signal", "timeout", "oom", "output-limit", "cancelled"}
 _PATIENCE_S = 20.0
@@ -136,14 +136,6 @@ async def _works() -> None:
             raise AssertionError("the next substrate does not work")
 
 
-def _settled(before: frozenset[Holding]) -> list[Holding]:
-    """What is left when everything had its time to go: the kernel ends killed processes when it gets to it."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while (left := leaked(before)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return left
-
-
 def chaos(minutes: float, seed: int, say: Callable[[str], None]) -> list[str]:
     """Rounds until the time is over; what is wrong."""
     dice, ended, rounds = random.Random(seed), Counter[str](), 0
@@ -156,7 +148,7 @@ def chaos(minutes: float, seed: int, say: Callable[[str], None]) -> list[str]:
             return [f"round {rounds} of seed {seed}: {error}" for error in errors.exceptions]
         asyncio.run(_works())
         rounds += 1
-        if left := _settled(before):
+        if left := leaked(before, _PATIENCE_S):
             return [f"after round {rounds} of seed {seed}: {kind} {what}" for kind, what in left]
     say(f"{rounds} rounds: {dict(sorted(ended.items()))}")
     return []
@@ -175,7 +167,7 @@ def kill_owners(count: int, seed: int, say: Callable[[str], None]) -> list[str]:
         finally:
             owner.kill()
             owner.communicate()
-        if left := _settled(before):
+        if left := leaked(before, _PATIENCE_S):
             return [f"after owner {number} of seed {seed}: {kind} {what}" for kind, what in left]
         if (number + 1) % 100 == 0:
             say(f"{number + 1} owners killed, nothing left")

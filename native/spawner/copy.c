@@ -182,6 +182,7 @@ const char *copy_tree(int from, int to, struct copied *done) {
         .root = to};
     struct path path = {0};
     const char *step = copy.from < 0 || copy.to < 0 ? "begin the copy" : walk(&copy, &path);
+    step = content_finish(&copy, step);
     int saved = errno;
     while (path.depth > 0)
         free(path.levels[--path.depth].names);

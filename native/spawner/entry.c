@@ -9,40 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/sendfile.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include "state.h"
-
-/* By sendfile: between two filesystems in memory it copies each page once, where read and write copy it twice. */
-static bool copy_range(struct copy *copy, int from, int to, off_t at, off_t end) {
-    if (at > 0 && lseek(to, at, SEEK_SET) < 0)
-        return false;
-    while (at < end) {
-        ssize_t sent = sendfile(to, from, &at, (size_t)(end - at));
-        if (sent == 0)
-            errno = EIO; /* shorter than it says */
-        if (sent <= 0)
-            return false;
-        copy->done.bytes += (uint64_t)sent;
-    }
-    return true;
-}
-
-/* Holes stay holes: a file of a terabyte that holds nothing costs nothing. */
-static bool copy_content(struct copy *copy, int from, int to, const struct stat *st) {
-    if (st->st_blocks * 512 >= st->st_size)
-        return copy_range(copy, from, to, 0, st->st_size);
-    if (ftruncate(to, st->st_size) != 0)
-        return false;
-    for (off_t start, end = 0; (start = lseek(from, end, SEEK_DATA)) >= 0;) {
-        if ((end = lseek(from, start, SEEK_HOLE)) < 0 || !copy_range(copy, from, to, start, end))
-            return false;
-    }
-    return errno == ENXIO;
-}
 
 /* The overlay's own attributes tell of the layer they were made in; of these only the opaque mark means the same in the
  * copy. (A sandbox's own attributes of such names are kept by the kernel as user.overlay.overlay.*.) */
@@ -93,23 +64,22 @@ const char *entry_describe(int from, int to, const struct stat *st) {
 
 static const char *copy_regular(struct copy *copy, const char *name, const struct stat *st) {
     struct stat opened;
-    int from = openat(copy->from, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOATIME | O_CLOEXEC);
-    if (from < 0)
+    struct content file = {.to = -1, .st = *st};
+    const char *step;
+    file.from = openat(copy->from, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOATIME | O_CLOEXEC);
+    if (file.from < 0)
         return "open a file";
-    int to = openat(copy->to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    const char *step = NULL;
-    if (to < 0)
+    file.to = openat(copy->to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file.to < 0)
         step = "make a file";
-    else if (fstat(from, &opened) != 0 || opened.st_ino != st->st_ino || !S_ISREG(opened.st_mode))
+    else if (fstat(file.from, &opened) != 0 || opened.st_ino != st->st_ino || !S_ISREG(opened.st_mode))
         step = "find a file as it was";
-    else if (!copy_content(copy, from, to, st))
-        step = "copy a file";
     else
-        step = entry_describe(from, to, st);
+        return content_copy(copy, &file);
     int saved = errno;
-    close(from);
-    if (to >= 0)
-        close(to);
+    close(file.from);
+    if (file.to >= 0)
+        close(file.to);
     errno = saved;
     return step;
 }

@@ -1,7 +1,8 @@
-/* Saved states: what copy.c, entry.c, layer.c, freeze.c, snapshot.c and inspect.c share.
+/* Saved states: what copy.c, entry.c, content.c, layer.c, freeze.c, snapshot.c and inspect.c share.
  *
  *   copy.c      a tree into an empty directory, entry by entry
  *   entry.c     one entry with all that belongs to it
+ *   content.c   what regular files hold, by two threads
  *   layer.c     layers that are made here, in memory, and layers that are given up
  *   freeze.c    nothing in a sandbox runs while its files are read
  *   snapshot.c  the copier: a child without privileges that copies what a sandbox has written
@@ -9,6 +10,7 @@
 #ifndef DUTYFREE_STATE_H
 #define DUTYFREE_STATE_H
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +19,7 @@
 
 #include "spawner.h"
 
-/* ---- copy.c, entry.c ---- */
+/* ---- copy.c, entry.c, content.c ---- */
 
 struct copied {
     uint64_t entries, bytes; /* of the copy; bytes of file content */
@@ -25,11 +27,31 @@ struct copied {
     char step[76];           /* that failed */
 };
 
+struct content { /* of a regular file, and what belongs to it: both are open */
+    int from, to;
+    struct stat st;
+};
+
+enum { HELPER_WAITING = 8 };
+
+struct helper { /* a second thread of the copy */
+    pthread_t thread;
+    bool started, over;
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    struct content waiting[HELPER_WAITING];
+    unsigned given, taken; /* in all */
+    uint64_t bytes;
+    const char *step; /* the first that failed, with its errno */
+    int error;
+};
+
 struct copy {
     int from, to;   /* the directories that the copy is in now */
     int links;      /* where entries with several names are kept by their inode, until the end; -1: none met yet */
     int root;       /* of the target */
     char place[40]; /* the name of `links` below the target's root */
+    struct helper helper;
     struct copied done;
 };
 
@@ -38,6 +60,10 @@ struct copy {
 const char *copy_tree(int from, int to, struct copied *done);
 /* An entry that is no directory. */
 const char *entry_copy(struct copy *copy, const char *name, const struct stat *st);
+/* Copies a file, now or later, and closes it. NULL or a step that failed, of this file or an earlier one. */
+const char *content_copy(struct copy *copy, const struct content *file);
+/* Waits for those that were to be later. `step`, if one failed already; else NULL or that of theirs. */
+const char *content_finish(struct copy *copy, const char *step);
 /* What belongs to an open file or directory beside its content: owner, mode, attributes, times. */
 const char *entry_describe(int from, int to, const struct stat *st);
 

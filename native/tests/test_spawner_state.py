@@ -7,6 +7,7 @@ import os
 import signal
 import stat
 import struct
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def save(number: int, sandbox: int, *, layer: int = 0, source: int = 0, path: by
 @pytest.fixture
 def owner(spawner: Path, tmp_path: Path) -> Iterator[Owner]:  # noqa: F811
     (tmp_path / "root").mkdir()
-    (tmp_path / "target").mkdir()
+    (tmp_path / "target").mkdir(exist_ok=True)
     owner = Owner.start(spawner)
     assert owner.event().error == 0
     owner.send(order.layer(BASE, bytes(tmp_path / "root")))
@@ -138,6 +139,54 @@ def test_a_tree_deeper_than_any_path_is_copied(owner: Owner, written: Written, t
         at = inner
     assert os.listdir(at) == []
     os.close(at)
+
+
+MANY, MANY_BYTES = 200, 40_000
+"""Enough that a second thread takes its share."""
+
+
+def many_files(number: int) -> bytes:
+    return bytes([number]) * (MANY_BYTES + number)
+
+
+def write_many_kinds() -> None:
+    for number in range(MANY):
+        Path(f"{number}").write_bytes(many_files(number))
+        os.setxattr(f"{number}", "user.number", str(number).encode())
+        os.chmod(f"{number}", 0o400 + number % 64)
+        os.link(f"{number}", f"twin-{number}")
+        os.utime(f"{number}", ns=(number, 1_000_000_007 * number))
+
+
+def test_each_of_many_files_is_copied_with_all_that_belongs_to_it(owner: Owner, written: Written, tmp_path: Path):
+    trespass(written.pid, write_many_kinds)
+    target = tmp_path / "target"
+    total = sum(len(many_files(number)) for number in range(MANY))
+    assert saved(owner, target) == f"{2 * MANY + PLACES};{total}"
+    for number in range(MANY):
+        copy = target / f"{number}"
+        about = copy.stat()
+        assert copy.read_bytes() == many_files(number)
+        assert os.getxattr(copy, "user.number") == str(number).encode()
+        assert (stat.S_IMODE(about.st_mode), about.st_mtime_ns) == (0o400 + number % 64, 1_000_000_007 * number)
+        assert (target / f"twin-{number}").samefile(copy)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A target without much room, mounted before the spawner has a view of its own."""
+    target = tmp_path / "target"
+    target.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", target], check=True)
+    yield target
+    subprocess.run(["umount", target], check=True)
+
+
+def test_a_target_without_room_is_an_error_whichever_thread_met_it(small: Path, owner: Owner, written: Written):
+    trespass(written.pid, write_many_kinds)
+    owner.send(save(9, 1, path=bytes(small)))
+    event = owner.event()
+    assert (event.kind, event.error, event.detail) == (SAVED, errno.ENOSPC, "copy a file")
 
 
 def test_a_layer_in_memory_can_be_ordered_copied_on_and_given_up(owner: Owner, written: Written, tmp_path: Path):

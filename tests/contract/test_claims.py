@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
+from test_containers import DISPATCH
 from test_pods import EXEC_GAPS
 
 from dutyfree.testing import ContractSuite, SharedSuite
@@ -53,12 +54,20 @@ class TestClaims(SharedSuite, ContractSuite):
 class TestWarmClaims(TestClaims):
     """As above, of sandboxes that were there before they were asked for."""
 
+    topics: ClassVar[set[str]] = {
+        "ConcurrencySuite",
+        "EndOfLifeSuite",
+        "IsolationSuite",
+        "LifecycleSuite",
+        "LimitSuite",
+    }
     options: ClassVar[dict[str, str]] = {}
     engine = "warm"
 
 
 class TestClaimsApi(TestClaims):
-    """As above, cold, by exec calls."""
+    """As above, cold, by exec calls, which are those of pods."""
 
+    topics: ClassVar[set[str]] = DISPATCH - {"ApiMixin"}
     options: ClassVar[dict[str, str]] = {"dispatch": "api"}
     gaps = EXEC_GAPS

@@ -13,6 +13,7 @@ import os
 import re
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -25,6 +26,7 @@ TOKEN_VARIABLE = "DUTYFREE_LEAK_TOKEN"  # noqa: S105 - it marks processes, and i
 _OWNER = re.compile(r"dutyfree-(?:[a-z]+-)?(\d+)-")
 _MARK = "dutyfree"
 _CGROUP_DEPTH = 4
+_STEP_S = 0.02
 _SHARED = {"dutyfree-cluster"}
 """The machine's own: `make cluster`."""
 
@@ -41,9 +43,19 @@ def holdings() -> frozenset[Holding]:
     return frozenset([*_mounts(), *_cgroups(), *_processes(), *_descriptors(), *_directories(), *_threads()])
 
 
-def leaked(before: frozenset[Holding]) -> list[Holding]:
-    """What is held now and was not then."""
-    return sorted(holdings() - before)
+def leaked(before: frozenset[Holding], patience_s: float = 0.0, *, sockets: bool = True) -> list[Holding]:
+    """What is held now and was not then; without `sockets`, which somebody's connections may come and go by.
+
+    With patience, what goes away by itself in that time is not a leak: a killed process is there until the kernel got to it.
+    """
+    deadline = time.monotonic() + patience_s
+    while (left := _added(before, sockets=sockets)) and time.monotonic() < deadline:
+        time.sleep(_STEP_S)
+    return left
+
+
+def _added(before: frozenset[Holding], *, sockets: bool) -> list[Holding]:
+    return sorted(one for one in holdings() - before if sockets or " -> socket:" not in one.what)
 
 
 def _mounts() -> Iterator[Holding]:

@@ -4,6 +4,7 @@ import ctypes
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -85,6 +86,31 @@ def test_each_kind_of_leak_is_seen_while_it_lasts(kind: str, tmp_path: Path):
     with hold(tmp_path):
         assert kind in [one.kind for one in leaked(before)]
     assert leaked(before) == []
+
+
+def test_with_patience_what_ends_by_itself_is_no_leak_and_what_stays_is_one():
+    before = holdings()
+    over = threading.Event()
+    brief = threading.Thread(target=over.wait, args=(0.2,))
+    lasting = threading.Thread(target=over.wait)
+    brief.start()
+    assert leaked(before)
+    assert leaked(before, 30) == []
+    lasting.start()
+    assert [one.kind for one in leaked(before, 0.05)] == ["thread"]
+    over.set()
+    brief.join()
+    lasting.join()
+
+
+def test_connections_can_be_passed_over_and_nothing_else(tmp_path: Path):
+    before = holdings()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert len(leaked(before)) == 2
+        assert leaked(before, sockets=False) == []
+        with a_descriptor(tmp_path):
+            assert [one.kind for one in leaked(before, sockets=False)] == ["descriptor"]
 
 
 def test_an_orphan_that_carries_our_token_is_seen(tmp_path: Path):

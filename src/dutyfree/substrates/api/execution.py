@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +22,22 @@ class Execution:
     cwd: str | None = None
     user: str | None = None
     stdin: bytes | bytearray | memoryview | AsyncGenerator[bytes, None] = b""
+
+    @property
+    def has_input(self) -> bool:
+        """There is something to send, now or later."""
+        return not isinstance(self.stdin, bytes | bytearray | memoryview) or len(self.stdin) > 0
+
+    async def input(self, most: int) -> AsyncGenerator[memoryview, None]:
+        """What is to be sent, in pieces of at most `most` bytes. Close it (`aclosing`): that closes what it reads from."""
+        if isinstance(self.stdin, bytes | bytearray | memoryview):
+            for piece in _cut(self.stdin, most):
+                yield piece
+            return
+        async with aclosing(self.stdin) as given:
+            async for data in given:
+                for piece in _cut(data, most):
+                    yield piece
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,3 +84,9 @@ class Kept:
     def omitted_bytes(self) -> int:
         """Of both."""
         return self.stdout.omitted_bytes + self.stderr.omitted_bytes
+
+
+def _cut(data: bytes | bytearray | memoryview, most: int) -> Iterator[memoryview]:
+    whole = memoryview(data)
+    for start in range(0, len(whole), most):
+        yield whole[start : start + most]

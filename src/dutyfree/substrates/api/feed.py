@@ -15,13 +15,9 @@ async def feed(connection: socket.socket, wanted: Execution) -> None:
     """Send a command's input, then its end. Input that nobody reads is no error."""
     loop = asyncio.get_running_loop()
     with suppress(OSError):
-        if isinstance(wanted.stdin, bytes | bytearray | memoryview):
-            if wanted.stdin:
-                await loop.sock_sendall(connection, wanted.stdin)
-        else:
-            async with aclosing(wanted.stdin) as pieces:
-                async for piece in pieces:
-                    await loop.sock_sendall(connection, piece)
+        async with aclosing(wanted.input(PIECE)) as pieces:
+            async for piece in pieces:
+                await loop.sock_sendall(connection, piece)
         connection.shutdown(socket.SHUT_WR)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 import microsandbox
 from microsandbox import ExecEventType, ExecHandle, Sandbox, Stdin
@@ -14,13 +14,13 @@ from dutyfree.core.errors import SandboxLost
 from dutyfree.core.timeline import now_ns
 from dutyfree.substrates.api.execution import STDERR, STDOUT, Ended, Execution, Kept, Sink
 from dutyfree.substrates.boot import Defaults
-from dutyfree.substrates.embedded.feed import feed, has_input
 from dutyfree.substrates.hosted.boundary import Boundary
 
 _BY_SIGNAL = 137
 """The library tells a signal as -1, and not which."""
 
 _NOT_STARTED = 126
+_PIECE = 1 << 16
 
 
 class MicrosandboxMachine:
@@ -63,7 +63,7 @@ class MicrosandboxMachine:
                 cwd=wanted.cwd,
                 user=wanted.user,
                 env=dict(wanted.env),
-                stdin=Stdin.pipe() if has_input(wanted) else Stdin.null(),
+                stdin=Stdin.pipe() if wanted.has_input else Stdin.null(),
             )
         except microsandbox.ExecFailedError as error:
             raise _Refused(str(error), None) from error
@@ -109,4 +109,7 @@ async def _feed(handle: ExecHandle, wanted: Execution) -> None:
     pipe = handle.take_stdin()
     if pipe is not None:
         with suppress(microsandbox.MicrosandboxError):  # nobody reads it
-            await feed(wanted, pipe.write, pipe.close)
+            async with aclosing(wanted.input(_PIECE)) as pieces:
+                async for piece in pieces:
+                    await pipe.write(bytes(piece))
+            await pipe.close()

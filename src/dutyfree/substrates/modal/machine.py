@@ -128,21 +128,12 @@ async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
 async def _feed(process: ContainerProcess[bytes], before: bytes, wanted: Execution) -> None:
     """Send a command's input, then its end. Input that nobody reads is no error."""
     with suppress(Error):
-        if before:
-            await _send(process, before)
-        if isinstance(wanted.stdin, bytes | bytearray | memoryview):
-            await _send(process, wanted.stdin)
-        else:
-            async with aclosing(wanted.stdin) as pieces:
-                async for piece in pieces:
-                    await _send(process, piece)
+        process.stdin.write(before)
+        async with aclosing(wanted.input(_PIECE)) as pieces:
+            async for piece in pieces:
+                process.stdin.write(piece)
+                await process.stdin.drain.aio()
         process.stdin.write_eof()
-        await process.stdin.drain.aio()
-
-
-async def _send(process: ContainerProcess[bytes], data: bytes | bytearray | memoryview) -> None:
-    for at in range(0, len(data), _PIECE):
-        process.stdin.write(data[at : at + _PIECE])
         await process.stdin.drain.aio()
 
 

@@ -3,10 +3,9 @@
 import asyncio
 
 from dutyfree.core.spec import Spec
-from dutyfree.substrates.api.execution import Ended, Execution
+from dutyfree.substrates.api.execution import Ended
 from dutyfree.substrates.api.streamed import streamed
 from dutyfree.substrates.boot import Birth, agent_program
-from dutyfree.substrates.embedded.feed import PIECE, feed, has_input
 from dutyfree.substrates.hosted.agent import boot_by_exec
 from dutyfree.substrates.microsandbox.driver import AGENT
 
@@ -34,25 +33,3 @@ def test_the_agent_answers_over_an_exec_call_and_ends_with_it():
     assert (out.exit_code, out.stdout, out.stderr) == (3, bytes(range(256)) * 1000, b"\xff")
     assert len(large.stdout) == 3_000_000
     assert released == ["once"]
-
-
-def test_input_goes_in_pieces_in_order_and_then_ends():
-    sent: list[bytes] = []
-
-    async def write(data):
-        sent.append(data)
-
-    async def close():
-        sent.append(b"end")
-
-    async def given():
-        yield b"first"
-        yield b"x" * (PIECE + 1)
-
-    async def main():
-        await feed(Execution(argv=["x"], stdin=given()), write, close)
-
-    asyncio.run(main())
-    assert [len(piece) for piece in sent] == [5, PIECE, 1, 3]
-    assert not has_input(Execution(argv=["x"]))
-    assert has_input(Execution(argv=["x"], stdin=given()))
