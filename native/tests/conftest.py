@@ -79,5 +79,5 @@ def quick_path() -> Iterator[Path]:
 def first_process(program: Path, start: Callable[..., Peer]) -> Peer:
     """An agent that is PID 1 of a pid namespace."""
     if os.geteuid() != 0:
-        pytest.skip("a pid namespace needs root: run the tests as root")
+        pytest.skip("a pid namespace needs root: sudo make test")
     return start(program, through=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"))

@@ -12,7 +12,7 @@ import pytest
 from frames import Ended, Ending, Option, Type
 from peer import Peer, is_alive, refusal, wait_gone
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root: run as root")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root: sudo make test")
 MS = 1_000_000
 
 

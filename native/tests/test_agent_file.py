@@ -14,7 +14,7 @@ import pytest
 from frames import END_FLAG, PLENTY, TO_THE_END, Type, pack_bytes
 from peer import Peer, refusal
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing owners needs root: run as root")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing owners needs root: sudo make test")
 
 
 # ---- read ----

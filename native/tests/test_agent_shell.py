@@ -278,7 +278,7 @@ def test_a_shell_that_cannot_start_is_an_error(peer: Peer, fields: dict[str, byt
 
 def test_without_bash_sh_takes_its_place(program: Path, start: Callable[..., Peer]) -> None:
     if os.geteuid() != 0:
-        pytest.skip("hiding bash needs root: run the tests as root")
+        pytest.skip("hiding bash needs root: sudo make test")
     hide = 'for b in /bin/bash /usr/bin/bash; do [ ! -e $b ] || mount --bind /etc/passwd $b; done; exec "$@"'
     peer = start(program, through=("unshare", "--mount", "/bin/sh", "-c", hide, "sh"))
     assert peer.run(b"echo $0").stdout == b"/bin/sh\n"

@@ -16,7 +16,7 @@ from archives import deep_tree, random_tree, seen, unpacked
 from frames import Type, pack_bytes
 from peer import Peer, refusal
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: run as root")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: sudo make test")
 FORMATS = {"pax": tarfile.PAX_FORMAT, "gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT}
 
 

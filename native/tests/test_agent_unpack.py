@@ -20,7 +20,7 @@ from archives import archive_of, member, random_tree, seen
 from frames import END_FLAG, Refused, Type, pack_bytes
 from peer import Peer, refusal
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: run as root")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: sudo make test")
 FORMATS = {"pax": tarfile.PAX_FORMAT, "gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT}
 
 

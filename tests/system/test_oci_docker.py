@@ -47,7 +47,7 @@ def engine():
     if not shutil.which("busybox"):
         pytest.skip("busybox is not installed; enable: apt-get install -y busybox-static")
     if os.geteuid() != 0:
-        pytest.skip("owners are root's to give: run as root")
+        pytest.skip("owners are root's to give: sudo make test")
     try:
         with docker_socket() as path:
             yield path

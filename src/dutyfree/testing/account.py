@@ -24,7 +24,7 @@ _RANGES = ("/etc/subuid", "/etc/subgid")
 def rootless_user() -> Iterator[str]:
     """Their name; or a skip that says what podman without root needs."""
     if os.geteuid() != 0:
-        pytest.skip("an ordinary user can only be made by root")
+        pytest.skip("an ordinary user can only be made by root: sudo make test")
     if missing := [name for name in ("podman", "newuidmap", "useradd", "setpriv") if not shutil.which(name)]:
         pytest.skip(f"podman without root: there is no {' and no '.join(missing)}; enable: make substrates")
     absent = [path for path in _RANGES if not os.path.exists(path)]

@@ -10,7 +10,7 @@ from dutyfree.substrates.image.stack import shorten
 from dutyfree.substrates.image.store import MAX_LAYERS, Store
 from dutyfree.substrates.image.view import View, make_opaque
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting is root's: run as root")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting is root's: sudo make test")
 
 LIST = r"find . -mindepth 1 -printf '%P %y %m %U %G %l ' \( -type f -exec cat {} \; -o -true \) -printf '\n' | sort"
 

@@ -33,7 +33,7 @@ def layout(tmp_path: Path, *layers: bytes, name: str = "layout", **options) -> P
 
 
 def zstd(content: bytes) -> bytes:
-    module = pytest.importorskip("backports.zstd", reason="zstd is in the `oci` extra before Python 3.14")
+    module = pytest.importorskip("backports.zstd", reason="zstd is in the `oci` extra before Python 3.14: make develop")
     return module.compress(content)
 
 

@@ -15,7 +15,7 @@ from dutyfree.substrates.image.oci.layer import unpack_layer
 from dutyfree.substrates.image.view import View, is_opaque, is_whiteout
 from dutyfree.testing.image import hard, layer, link, member
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="owners and attributes are root's to give: run as root")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="owners and attributes are root's to give: sudo make test")
 
 
 def stack(tmp_path: Path, *layers: bytes) -> View:
