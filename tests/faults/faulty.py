@@ -149,11 +149,30 @@ async def deadline(pool):
         failed("deadline", error)
 
 
-async def live(pool):
+def make_dear(pool):
+    """So that resets and completing what is near are worth it: about the last ten creations are remembered."""
     for _ in range(60):
-        pool.costs.seen("create", 60.0)  # so that resets and completing what is near are always worth it
+        pool.costs.seen("create", 60.0)
+
+
+async def returned(pool):
+    """Given back in order, when more are wanted than can have come meanwhile, it is reset."""
+    spec = dutyfree.Spec(**SPEC)
+    try:
+        async with pool.claim(spec) as lease:
+            await act(lease, ["true"])
+            await pool.set_targets([(spec, 16)])
+            make_dear(pool)
+    except dutyfree.DutyfreeError as error:
+        failed("returned", error)
+    finally:
+        await pool.set_targets([(spec, 2)])
+
+
+async def live(pool):
+    make_dear(pool)
     await asyncio.gather(deadline(pool), keyed(pool), *(claim(pool) for _ in range(3)))
-    await claim(pool)
+    await returned(pool)
     await claim(pool, stages=(STAGE,))
     await pool.settled()
     await asyncio.gather(*(claim(pool, stages=(STAGE,)) for _ in range(2)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -19,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.pending import finish
@@ -30,6 +32,8 @@ from dutyfree.substrates.sweep import is_orphan, owner_mark
 ENABLE = "make substrates"
 START_S = 60.0
 CLEANERS_S = 10.0
+_STEP_S = 0.05
+_PREFIX = "dutyfree-podman-"
 _PAUSES = ("podman", "catatonit")
 
 CONFIGURATION = """\
@@ -62,9 +66,10 @@ class Service:
         if program is None:
             raise Unavailable("podman is not installed", enable=ENABLE, driver="podman")
         account = Account.find(user)
-        _sweep()
-        home = Path(tempfile.mkdtemp(prefix=f"dutyfree-podman-{os.getpid()}-"))
-        (home / "owner").write_text(owner_mark())
+        await asyncio.to_thread(_sweep)
+        home = Path(tempfile.gettempdir(), f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
+        _mark(home).write_text(owner_mark())
+        home.mkdir(0o700)
         service = cls(_launch(program, home, runtime or runtime_program(), account), home, account)
         try:
             await service._answers()
@@ -84,8 +89,7 @@ class Service:
         """Delete what is the service's own; the last one of all also takes back what podman left on the machine."""
         if self._lock < 0:
             return
-        _end_server(self._home)
-        shutil.rmtree(self._home)
+        _delete(self._home)
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         with suppress(BlockingIOError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,11 +121,45 @@ class Service:
 
 def _sweep() -> None:
     """Delete what services of dead owners left; the services themselves died with them, or nearly."""
-    for path in Path(tempfile.gettempdir()).glob("dutyfree-podman-*/owner"):
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        home = path.with_suffix("")
         with suppress(OSError):
-            if is_orphan(path.read_text()):
-                _end_server(path.parent)
-                shutil.rmtree(path.parent)
+            if _is_abandoned(home):
+                _delete(home)
+
+
+def _mark(home: Path) -> Path:
+    """Who owns it. Beside it and not in it: there it would be podman's user's to change, and could be deleted before the rest."""
+    return home.with_suffix(".owner")
+
+
+def _is_abandoned(home: Path) -> bool:
+    try:
+        return is_orphan(_mark(home).read_text())
+    except FileNotFoundError:  # a clean-up that came late has put it back
+        owner = home.name.removeprefix(_PREFIX).partition("-")[0]
+        return owner.isdecimal() and not Path("/proc", owner).exists()
+
+
+def _delete(home: Path) -> None:
+    """End what serves there, and delete all. Clean-ups of podman's that are under way put back what they keep there: they are waited for.
+
+    What is left after that has its mark still, and is the next sweep's.
+    """
+    _end_server(home)
+    end_s = time.monotonic() + CLEANERS_S
+    while home.exists() or _cleans(home):
+        shutil.rmtree(home, ignore_errors=True)
+        if time.monotonic() > end_s:
+            return
+        time.sleep(_STEP_S)
+    _mark(home).unlink(missing_ok=True)
+
+
+def _cleans(home: Path) -> bool:
+    """Something that podman started works there. A conmon does not: it waits for its container, whose end is the substrate's affair."""
+    words = [words for words, _ in _processes(f"XDG_RUNTIME_DIR={home}/run", "environ")]
+    return any(b"runc" in one[0] or (b"cleanup" in one and not one[0].endswith(b"conmon")) for one in words)
 
 
 def _end_server(home: Path) -> None:
@@ -139,23 +177,22 @@ def _end_monitors(kept: Path) -> None:
     Called by the last service on this storage, when no container is left in it.
     """
     end_s = time.monotonic() + CLEANERS_S
-    for program, fd in _processes(str(kept / "storage")):
-        if program.endswith(b"conmon"):
+    for words, fd in _processes(str(kept / "storage")):
+        if words[0].endswith(b"conmon"):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
         select.select([fd], [], [], max(0.0, end_s - time.monotonic()))
 
 
-def _processes(word: str) -> Iterator[tuple[bytes, int]]:
-    """Those that have `word` among their arguments: the program and a descriptor of each, closed when the next is asked for."""
+def _processes(word: str, among: Literal["cmdline", "environ"] = "cmdline") -> Iterator[tuple[list[bytes], int]]:
+    """Those that have `word` there: the arguments and a descriptor of each, closed when the next is asked for."""
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else []
-            if word.encode() not in words:
+            if not entry.name.isdecimal() or word.encode() not in (entry / among).read_bytes().split(b"\0"):
                 continue
             fd = os.pidfd_open(int(entry.name))
             try:
-                yield words[0], fd
+                yield (entry / "cmdline").read_bytes().split(b"\0"), fd
             finally:
                 os.close(fd)
 
