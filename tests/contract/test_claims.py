@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
-from test_containers import DISPATCH
-from test_pods import EXEC_GAPS
+from test_pods import ENDLESS, EXEC_GAPS
 
 from dutyfree.testing import ContractSuite, SharedSuite
 from dutyfree.testing.cluster import TEMPLATE
@@ -49,11 +48,6 @@ class TestClaims(SharedSuite, ContractSuite):
     image = "bench"
     engine = "cold"
     restless = True
-
-
-class TestWarmClaims(TestClaims):
-    """As above, of sandboxes that were there before they were asked for."""
-
     topics: ClassVar[set[str]] = {
         "ConcurrencySuite",
         "EndOfLifeSuite",
@@ -61,13 +55,19 @@ class TestWarmClaims(TestClaims):
         "LifecycleSuite",
         "LimitSuite",
     }
+    """What becomes of a claim. What is done in it is done in a pod: `test_pods` shows that."""
+
+
+class TestWarmClaims(TestClaims):
+    """As above, of sandboxes that were there before they were asked for."""
+
     options: ClassVar[dict[str, str]] = {}
     engine = "warm"
 
 
 class TestClaimsApi(TestClaims):
-    """As above, cold, by exec calls, which are those of pods."""
+    """As above, cold, by exec calls."""
 
-    topics: ClassVar[set[str]] = DISPATCH - {"ApiMixin"}
     options: ClassVar[dict[str, str]] = {"dispatch": "api"}
     gaps = EXEC_GAPS
+    endless = ENDLESS

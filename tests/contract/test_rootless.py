@@ -23,6 +23,6 @@ def rootless_options(rootless_user: str, bench: None) -> Iterator[dict[str, str]
 class TestPodmanRootless(ContainerSuite):
     substrate_name = "podman"
     engine = "rootless_options"
-    topics: ClassVar[set[str]] = {"EndOfLifeSuite", "IsolationSuite", "LifecycleSuite", "LimitSuite", "SnapshotSuite"}
+    topics: ClassVar[set[str]] = {"EndOfLifeSuite", "IsolationSuite", "LifecycleSuite", "LimitSuite"}
     """What a service without root can get wrong by itself."""
     gaps: ClassVar[dict[str, str]] = PODMAN_GAPS

@@ -2,15 +2,13 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import ClassVar
 
 import pytest
 
-from dutyfree.core.contract import Sandbox, Substrate
+from dutyfree.core.contract import Sandbox
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.core.pending import Pending
 from dutyfree.substrates.registry import connect
-from dutyfree.testing import ContractSuite
+from dutyfree.testing import ContractSuite, SharedSuite
 from dutyfree.testing.sshd import private_sshd
 
 
@@ -20,19 +18,12 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         yield options
 
 
-class TestSsh(ContractSuite):
+class TestSsh(SharedSuite, ContractSuite):
     substrate_name = "ssh"
-    reached: ClassVar[dict[str, str]] = {}
-
-    @pytest.fixture(autouse=True)
-    def _there(self, machine: dict[str, str]) -> None:
-        self.reached.update(machine)
-
-    def connect(self) -> Pending[Substrate]:
-        return connect("ssh", **self.reached)
+    engine = "machine"
 
     def scratch(self, box: Sandbox) -> str:
-        return f"/dev/shm/{box.id}/contract"
+        return f"/dev/shm/{box.id}/contract-{self._number}"
 
 
 def refused(name: str, **options: str) -> None:

@@ -1,14 +1,14 @@
-"""Twenty seconds of each fuzzer, by a seed that is always the same; `make fuzz` runs them for ten minutes each."""
+"""Some seconds of each fuzzer, by a seed that is always the same; `make fuzz` runs them for ten minutes each."""
 
 import pytest
 from run import TARGETS, executions, fuzz, missing
 
-SECONDS, SEED = 20, 1
+SECONDS, SEED = 8, 1
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("target", TARGETS)
-def test_twenty_seconds_of_fuzzing_find_nothing(target, tmp_path):
+def test_some_seconds_of_fuzzing_find_nothing(target, tmp_path):
     why = missing(target)
     if why is not None:
         pytest.skip(why)

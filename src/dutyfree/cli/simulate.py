@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     from dutyfree.warm.simulate.outcome import document  # noqa: PLC0415 - numpy, only where it is used
 
     scenario = _scenario(args)
-    found = document(scenario, args.seed, _simulate(scenario, args))
+    found = document(scenario, args.seed, *_simulate(scenario, args))
     if args.output is not None:
         from dutyfree.report.simulation import write  # noqa: PLC0415 - matplotlib, likewise
 
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _simulate(scenario: Scenario, args: argparse.Namespace) -> list[dict[str, Any]]:
+def _simulate(scenario: Scenario, args: argparse.Namespace) -> tuple[float, list[dict[str, Any]]]:
     from dutyfree.warm.simulate.engine import simulate  # noqa: PLC0415
     from dutyfree.warm.simulate.outcome import row  # noqa: PLC0415
     from dutyfree.warm.simulate.route import POLICIES, route  # noqa: PLC0415
@@ -91,7 +91,7 @@ def _simulate(scenario: Scenario, args: argparse.Namespace) -> list[dict[str, An
             progress = partial(_show, bar, task)
             rows.append(row(policy, simulate(scenario, workload, policy, seed=args.seed, progress=progress)))
             bar.update(task, completed=scenario.rollouts)
-    return rows
+    return workload.once_s(scenario.group), rows
 
 
 def _show(bar: Progress, task: TaskID, over: int) -> None:

@@ -56,6 +56,7 @@ def table(document: Mapping[str, Any]) -> Table:
         "makespan",
     )
     note = (
+        f"Were each state built once, and its first group the only one to wait: {seconds(document['once_s'])} of readiness. "
         "Readiness: from a node's slot to the wanted state. Less: than round robin. Hits: nothing was missing. Claims: by an "
         "idle sandbox. Queue, queue + ready: mean wait for a slot, and with readiness."
     )

@@ -77,7 +77,7 @@ class EndingSuite(Suite):
 
     async def test_what_a_command_leaves_running_is_killed_at_its_end(self) -> None:
         async with self.box() as box:
-            outcome = await box.run("sleep 60 & echo $!")
+            outcome = await box.run("sleep 600 & echo $!")
             assert outcome.ok
             assert await is_gone(box, int(outcome.stdout))
 

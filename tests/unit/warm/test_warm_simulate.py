@@ -86,9 +86,9 @@ def test_the_same_seed_gives_the_same_document_and_another_seed_another():
     scenario = Scenario(nodes=8, tasks=40, groups=60, group=4)
 
     def made(seed):
-        return document(
-            scenario, seed, [row(p, simulate(scenario, draw(scenario, seed), p, seed=seed)) for p in POLICIES]
-        )
+        workload = draw(scenario, seed)
+        rows = [row(p, simulate(scenario, workload, p, seed=seed)) for p in POLICIES]
+        return document(scenario, seed, workload.once_s(scenario.group), rows)
 
     assert made(3) == made(3)
     assert made(3) != made(4)
@@ -101,6 +101,10 @@ def test_nearest_pays_at_least_five_times_less_readiness_than_round_robin_on_64_
     workload = draw(scenario, seed)
     paid = {policy: sum(simulate(scenario, workload, policy).ready_s) for policy in ("nearest", "round-robin")}
     assert paid["round-robin"] >= 5 * paid["nearest"]
+
+
+def test_states_built_once_are_paid_for_by_the_first_group_that_asks():
+    assert work(SMALL, [0, 0, 1, 1, 0]).once_s(group=4) == 4 * (8 + 2 + 2)
 
 
 def test_popularity_follows_the_skew():

@@ -124,7 +124,7 @@ def _sweep() -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         home = path.with_suffix("")
         with suppress(OSError):
-            if _is_abandoned(home):
+            if not home.is_symlink() and _is_abandoned(home):
                 _delete(home)
 
 

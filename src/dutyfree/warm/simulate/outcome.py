@@ -42,7 +42,7 @@ def row(policy: str, run: Run) -> dict[str, Any]:
     }
 
 
-def document(scenario: Scenario, seed: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def document(scenario: Scenario, seed: int, once_s: float, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What `dutyfree simulate --json` prints. `times_less`: how much less readiness than round robin."""
     totals = {one["policy"]: one["readiness_total_s"] for one in rows}
     reference = totals.get(REFERENCE)
@@ -50,6 +50,7 @@ def document(scenario: Scenario, seed: int, rows: Sequence[Mapping[str, Any]]) -
         "schema": SCHEMA,
         "seed": seed,
         "scenario": scenario.to_json(),
+        "once_s": once_s,
         "curve_percentiles": list(_CURVE),
         "policies": [
             {
