@@ -41,6 +41,12 @@ if compgen -G "${DUTYFREE_CACHE:-/var/cache/dutyfree}/kubernetes-v*/bin/kubectl"
 else
     say "no Kubernetes: make cluster-build"
 fi
+stops+=("scripts/opensandbox.sh stop")
+if scripts/opensandbox.sh start; then
+    set -a # its address and key, for the driver
+    . /run/dutyfree/opensandbox/environment
+    set +a
+fi
 
 # Each as people use it (`api`), and docker and kubernetes also with our agent inside. How many trials each gets is a part of TRIALS,
 # at least one: emulated machines take minutes for a trajectory.

@@ -117,7 +117,14 @@ async def prepare(
     records, problems = read_records(directory)
     write_manifest(directory, manifest)
     done = {record.id for record in records}
-    bench = Bench(subjects=by_label, workloads=by_tier, specs=_specs(offers), profile=choices.profile, server=server)
+    bench = Bench(
+        subjects=by_label,
+        workloads=by_tier,
+        specs=_specs(offers),
+        profile=choices.profile,
+        server=server,
+        unreached=frozenset(key for key, offer in offers.items() if offer.route == "upload"),
+    )
     todo = list(remaining(plan(cells, seed=choices.seed, warmup=choices.warmup), done))
     return Prepared(bench=bench, offers=offers, manifest=manifest, todo=todo, done=len(done), problems=problems)
 

@@ -36,6 +36,8 @@ class Bench:
     """By subject and tier."""
     profile: Profile = "controlled"
     server: tuple[str, int] | None = None
+    unreached: frozenset[tuple[str, str]] = frozenset()
+    """Subjects and tiers from which there is no way to the server."""
 
 
 async def run_plan(
@@ -68,7 +70,7 @@ async def _source(bench: Bench, cell: Cell, sources: dict[tuple[str, str], Sourc
             workload=bench.workloads[cell.tier],
             spec=bench.specs[key],
             profile=bench.profile,
-            server=bench.server,
+            server=None if key in bench.unreached else bench.server,
         )
         stack.push_async_callback(lambda: finish(source.close()))
         await source.open()

@@ -30,7 +30,8 @@ def doubts(found: Sequence[Result], manifest: Mapping[str, Any], directory: str)
     if not any(result.key.substrate == REFERENCE for result in found):
         lines.append(f"no tax: the host reference was not measured; add `-s {REFERENCE}` in a new directory")
     solid = [r for r in found if r.summary and not _hollow(r, manifest)]
-    return lines + _wide(solid, again) + _few(solid, again) + _busy(solid, manifest) + _software(manifest)
+    lines += _wide(solid, again) + _few(solid, again) + _busy(solid, manifest)
+    return lines + _software(manifest) + _routes(manifest)
 
 
 def _wide(found: Sequence[Result], again: str) -> list[str]:
@@ -118,6 +119,18 @@ def _software(manifest: Mapping[str, Any]) -> list[str]:
                 what = ", ".join(f"{k} ({here[k]}, on the host {there[k]})" for k in unlike)
                 lines.append(f"{name} {tier}: other software than the host: {what}; part of the tax may be that")
     return lines
+
+
+def _routes(manifest: Mapping[str, Any]) -> list[str]:
+    """Substrates from which the git server was not reached."""
+    names = sorted(
+        f"{name} {tier}"
+        for name, subject in manifest["subjects"].items()
+        for tier, offer in subject["tiers"].items()
+        if offer.get("route") == "upload" and not subject["hollow"]
+    )
+    how = "no way to the git server; set-up uploads the repository and clones that"
+    return [f"{', '.join(names)}: {how}"] if names else []
 
 
 def _command(manifest: Mapping[str, Any], directory: str) -> str:

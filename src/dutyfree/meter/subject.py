@@ -1,7 +1,7 @@
 """`Subject`: a substrate under measurement, and what it turned out to offer to each tier.
 
 `examine` looks before anything is timed: which image the substrate knows, whether the programs are there, how a clone
-would reach the network, and whether it does. What is missing makes a tier "not offered", with the reason, and not a row of failures.
+would come by its repository. What is missing makes a tier "not offered", with the reason, and not a row of failures.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from dutyfree.core.contract import Capabilities, Sandbox, Substrate
 from dutyfree.core.errors import DutyfreeError, Misuse, Unsupported
 from dutyfree.core.spec import Limits, Network, Spec, Storage
-from dutyfree.meter.workload import Workload
+from dutyfree.meter.workload import Route, Workload
 
 IMAGES = ("host", "bench")
 """Tried in this order: the machine's own programs are the same bytes that the host reference runs."""
@@ -49,6 +49,8 @@ class Offer:
     """What the programs inside say of themselves."""
     image_bytes: int | None = None
     """What the image's files occupy, as seen from inside; None for the machine's own programs."""
+    route: Route | None = None
+    """How set-up comes by the repository that it clones, if it does."""
 
     def to_dict(self) -> dict[str, Any]:
         """For the manifest."""
@@ -63,6 +65,7 @@ class Offer:
             "limits": spec.limits.given() if spec else {},
             "software": dict(self.software or {}),
             "image_bytes": self.image_bytes,
+            "route": self.route,
         }
 
 
@@ -80,8 +83,6 @@ async def examine(
     if absent := [name for name in workload.needs if not getattr(capabilities, name)]:
         return Offer(offered=False, reason="; ".join(_absence(capabilities, name) for name in absent))
     network = _network(capabilities, clones=workload.clone is not None)
-    if network is None:
-        return Offer(offered=False, reason="set-up clones, and there is neither a network nor a relayed port")
     refusals: list[str] = []
     for image in images:
         spec = Spec(
@@ -95,7 +96,7 @@ async def examine(
         try:
             async with subject.substrate.create(spec) as box:
                 missing, software = await _look(box, workload)
-                reached = subject.hollow or await _reaches(box, workload, server)
+                route = await _route(box, workload, server)
                 size = None if image == "host" else await _measure_image(box)
         except (Misuse, Unsupported) as error:
             refusals.append(str(error))
@@ -105,20 +106,22 @@ async def examine(
         if missing and not subject.hollow:
             refusals.append(f"image {image} lacks {', '.join(missing)}")
             continue
-        if not reached:
-            return Offer(offered=False, reason="set-up clones, and this machine is not reached from its network")
         how = f"image {image}, network {network}, storage {spec.storage}"
-        return Offer(offered=True, reason=how, spec=spec, software=software, image_bytes=size)
+        return Offer(offered=True, reason=how, spec=spec, software=software, image_bytes=size, route=route)
     return Offer(offered=False, reason="; ".join(refusals))
 
 
-async def _reaches(box: Sandbox, workload: Workload, server: tuple[str, int] | None) -> bool:
-    """Whether a clone finds the git server where no port is relayed: a vendor's `host` network is not this machine's."""
-    if workload.clone is None or server is None or box.spec.network == "none":
-        return True
+async def _route(box: Sandbox, workload: Workload, server: tuple[str, int] | None) -> Route | None:
+    """The way to the git server. That of a `host` network is tried: a vendor's is not this machine's."""
+    if workload.clone is None:
+        return None
+    if server is None:
+        return "upload"
+    if box.spec.network == "none":
+        return "relay" if box.capabilities.forward else "upload"
     host, port = server
     asked = await box.run(["git", "ls-remote", f"git://{host}:{port}/{workload.clone.name}"], timeout_s=10)
-    return asked.ok
+    return "network" if asked.ok else "upload"
 
 
 def _absence(capabilities: Capabilities, ability: str) -> str:
@@ -126,11 +129,10 @@ def _absence(capabilities: Capabilities, ability: str) -> str:
     return f"{ability} is not offered{': ' + note if note else ''}"
 
 
-def _network(capabilities: Capabilities, *, clones: bool) -> Network | None:
+def _network(capabilities: Capabilities, *, clones: bool) -> Network:
     """No network where that is offered (and can be relayed into, if need be), else the machine's own."""
-    if "none" in capabilities.networks and (capabilities.forward or not clones):
-        return "none"
-    return "host" if "host" in capabilities.networks else None
+    relays = capabilities.forward or not clones
+    return "host" if "host" in capabilities.networks and not (relays and "none" in capabilities.networks) else "none"
 
 
 def _enforced(capabilities: Capabilities, limits: Limits) -> Limits:

@@ -22,13 +22,17 @@ READ_ONLY_GIT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "
 """The same git everywhere: no configuration but the repository's own."""
 
 
+Route = Literal["network", "relay", "upload"]
+"""To the git server: over the sandbox's network, or by a relayed port; or no way, and the repository is uploaded."""
+
+
 class CheckFailed(Exception):
     """The sandbox answered, and the answer is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clone:
-    """A repository that set-up fetches over the network."""
+    """A repository that set-up fetches over the network; where there is no way to it, from a copy that is uploaded."""
 
     served: Path
     """The directory that the git server serves."""
@@ -116,7 +120,7 @@ async def set_up(
     """Prepare a sandbox for the workload; the directory its actions run in.
 
     `server` is where the git server listens, as seen from the machine. It is handed into the sandbox by a relayed port
-    unless the sandbox shares the machine's network. With `judged=False` (a substrate that does nothing) no answer is
+    unless the sandbox shares the machine's network; None: the sandbox cannot reach it. With `judged=False` (a substrate that does nothing) no answer is
     taken as wrong.
     """
     if workload.directory is None:
@@ -132,13 +136,17 @@ async def set_up(
 
 async def _clone(box: Sandbox, clone: Clone, directory: str, server: tuple[str, int] | None, *, judged: bool) -> None:
     if server is None:
-        raise CheckFailed("the workload clones, but no git server was started")
-    host, port = server
-    if box.spec.network == "none" and box.capabilities.forward:
-        forward = await box.provide(GIT_PORT, server)
-        host, port = "127.0.0.1", forward.port
+        copy = f"{directory}.git"
+        await box.upload(clone.served / clone.name, copy)
+        source = f"file://{copy}"
+    else:
+        host, port = server
+        if box.spec.network == "none" and box.capabilities.forward:
+            forward = await box.provide(GIT_PORT, server)
+            host, port = "127.0.0.1", forward.port
+        source = f"git://{host}:{port}/{clone.name}"
     script = (
-        f"git clone -q git://{host}:{port}/{clone.name} {directory}"
+        f"git clone -q {source} {directory}"
         f" && git -C {directory} checkout -q {clone.commit} && git -C {directory} rev-parse HEAD"
     )
     out = await box.run(script)

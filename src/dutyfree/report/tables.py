@@ -192,7 +192,7 @@ def hidden_costs(found: Sequence[Result], manifest: Mapping[str, Any]) -> Table:
         columns=["substrate", "failed trials", "retries", "image size", "network inside", "isolation",
                  "limits it can enforce"],
         rows=rows,
-        note="network inside: `none` is loopback only (a clone then goes through one relayed port), `host` is the "
+        note="network inside: `none` is loopback only (a clone then goes through one relayed port, or an upload), `host` is the "
         "machine's own network without any isolation.",
     )  # fmt: skip
 

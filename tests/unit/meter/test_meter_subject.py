@@ -9,7 +9,7 @@ from synthetic import Faults, SyntheticSubstrate
 
 from dutyfree.core.spec import Limits
 from dutyfree.meter.subject import Subject, examine
-from dutyfree.meter.workload import Clone
+from dutyfree.meter.workload import Clone, set_up
 from dutyfree.meter.workloads import tier0
 from dutyfree.meter.workloads.gitserver import GitServer
 from dutyfree.substrates.registry import connect
@@ -37,13 +37,15 @@ def test_a_missing_program_is_a_reason():
     assert "lacks /nowhere/python3" in offer.reason
 
 
-def test_a_clone_without_any_network_is_not_offered(tmp_path):
+@pytest.mark.parametrize(("forward", "route"), [(True, "relay"), (False, "upload")])
+def test_a_clone_without_any_network_is_relayed_or_uploaded(tmp_path, forward, route):
     substrate = SyntheticSubstrate()
-    substrate.capabilities = replace(substrate.capabilities, networks=frozenset({"none"}))
+    substrate.capabilities = replace(substrate.capabilities, networks=frozenset({"none"}), forward=forward)
     clone = Clone(served=tmp_path, name="x.git", commit="c" * 40)
-    offer = look(substrate, replace(tier0.workload(), clone=clone))
-    assert not offer.offered
-    assert "clones" in offer.reason
+    offer = look(substrate, replace(tier0.workload(), clone=clone), server=("127.0.0.1", 1))
+    assert offer.offered
+    assert offer.to_dict()["route"] == route
+    assert offer.to_dict()["network"] == "none"
 
 
 def test_limits_that_cannot_be_enforced_are_left_out_and_shown_so():
@@ -65,15 +67,28 @@ def test_a_substrate_that_dies_while_looked_at_is_not_offered(lose_at):
 
 
 @pytest.mark.parametrize("served", [True, False])
-def test_a_clone_is_offered_where_its_server_is_reached(tmp_path, served):
-    subprocess.run(["git", "init", "-q", "--bare", tmp_path / "x.git"], check=True)
-    workload = replace(tier0.workload(), clone=Clone(served=tmp_path, name="x.git", commit="c" * 40))
+def test_a_clone_comes_over_the_network_where_its_server_is_reached_and_else_by_upload(tmp_path, served):
+    commit = _repository(tmp_path)
+    clone = Clone(served=tmp_path, name="x.git", commit=commit)
+    workload = replace(tier0.workload(), clone=clone, directory="repo")
 
     async def main():
         async with connect("host") as host, GitServer(tmp_path) as (address, port):
             subject = Subject(label="host", name="host", substrate=host)
-            return await examine(subject, workload, server=(address, port if served else 1))
+            offer = await examine(subject, workload, server=(address, port if served else 1))
+            async with host.create(offer.spec) as box:
+                directory = await set_up(box, workload, (address, port) if offer.route == "network" else None)
+                return offer, (await box.run(["git", "-C", directory, "log", "--format=%s"])).text()
 
-    offer = asyncio.run(main())
-    assert offer.offered == served
-    assert served or "not reached" in offer.reason
+    offer, log = asyncio.run(main())
+    assert offer.route == ("network" if served else "upload")
+    assert log == "first\n"
+
+
+def _repository(directory):
+    """A bare repository x.git of one commit, whose id is returned."""
+    git = ["git", "-C", directory / "w", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "init", "-q", directory / "w"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    subprocess.run(["git", "clone", "-q", "--bare", directory / "w", directory / "x.git"], check=True)
+    return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()

@@ -88,3 +88,12 @@ def test_few_trials_are_doubted_with_the_command_that_helps(run):
 def test_a_run_without_the_host_says_that_there_is_no_tax(run):
     rows = [r for r in results(run.records) if r.key.substrate != "host"]
     assert any(line.startswith("no tax") for line in doubts(rows, run.manifest, "DIR"))
+
+
+def test_a_repository_that_was_uploaded_is_told(run):
+    tiers = run.manifest["subjects"]["slow"]["tiers"]
+    told = [line for line in doubts(results(run.records), run.manifest, "DIR") if "git server" in line]
+    assert not told
+    tier = next(iter(tiers))
+    tiers[tier]["route"] = "upload"
+    assert any(f"slow {tier}: no way" in line for line in doubts(results(run.records), run.manifest, "DIR"))
