@@ -25,7 +25,7 @@ bench: setup ## measure every substrate of this machine (quick profile); writes 
 	$(BIN)/dutyfree measure --quick -o out/bench
 	$(BIN)/dutyfree report out/bench
 
-study: setup ## (root, Debian) the whole study on this machine, TRIALS=20 of each (slow substrates fewer), into docs/study; resumable
+study: develop ## (root, Debian) the whole study on this machine, TRIALS=20 of each (slow substrates fewer), into docs/study; resumable
 	scripts/study.sh $(or $(TRIALS),20)
 
 test: develop check ## every test this machine can run; ends with what it could not run, and why
