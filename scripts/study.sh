@@ -49,8 +49,9 @@ if scripts/opensandbox.sh start; then
 fi
 
 # Each as people use it (`api`), and docker and kubernetes also with our agent inside. How many trials each gets is a part of TRIALS,
-# at least one: emulated machines take minutes for a trajectory.
-declare -A part=(["gvisor?dispatch=api"]=4 ["kubernetes?dispatch=api"]=4 ["vm?dispatch=api"]=10 ["microvm"]=10)
+# at least one: emulated machines take minutes for a trajectory, an exec call per action seconds.
+declare -A part=(["podman?dispatch=api"]=2 ["runc?dispatch=api"]=2 ["opensandbox"]=2 ["gvisor?dispatch=api"]=4
+    ["kubernetes?dispatch=api"]=4 ["vm?dispatch=api"]=10 ["microvm"]=10)
 wanted=(host noop native "docker?dispatch=api" "docker?dispatch=agent" "podman?dispatch=api" "runc?dispatch=api" "gvisor?dispatch=api"
     "kubernetes?dispatch=api" "kubernetes?dispatch=agent" opensandbox "vm?dispatch=api" microvm)
 [ -z "${STUDY_ONLY:-}" ] || read -ra wanted <<<"$STUDY_ONLY"

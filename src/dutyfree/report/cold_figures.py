@@ -21,29 +21,25 @@ def medians(found: Sequence[Result]) -> Figure | None:
     if not rows:
         return None
     look = appearance(r.title for r in real(found))
-    made, (axes,) = figure(max(6.4, 1.6 + 0.75 * len(names) * len(tiers)), 3.8)
-    width = 0.8 / len(names)
-    for i, name in enumerate(names):
-        mine = {r.key.tier: r.summary for r in rows if r.title == name and r.summary}
-        have = [(t, mine[tier]) for t, tier in enumerate(tiers) if tier in mine]
-        at = [t + (i - (len(names) - 1) / 2) * width for t, _ in have]
-        tops = [s.p50 for _, s in have]
-        axes.bar(at, tops, width * 0.92, color=look[name][0], label=name)
-        upper = [max(0.0, s.p95 - s.p50) for _, s in have]
-        axes.errorbar(at, tops, yerr=[[0.0] * len(at), upper], fmt="none", ecolor=INK, elinewidth=1, capsize=2.5)
-        for x, (_, s) in zip(at, have, strict=True):
+    made, panels = figure(1.2 + 3.1 * len(tiers), 1.1 + 0.34 * len(names), len(tiers))
+    for axes, tier in zip(panels, tiers, strict=True):
+        mine = {r.title: r.summary for r in rows if r.key.tier == tier and r.summary}
+        for y, name in enumerate(reversed(names)):
+            if (one := mine.get(name)) is None:
+                continue
+            axes.barh(y, one.p50, 0.68, color=look[name][0])
+            upper = max(0.0, one.p95 - one.p50)
+            axes.errorbar(one.p50, y, xerr=[[0.0], [upper]], fmt="none", ecolor=INK, elinewidth=1, capsize=2.5)
             axes.annotate(
-                seconds(s.p50), (x, max(s.p95, s.p50)), xytext=(0, 4), textcoords="offset points",
-                ha="center", va="bottom", fontsize=8, color=INK,
+                seconds(one.p50), (max(one.p95, one.p50), y), xytext=(5, 0), textcoords="offset points",
+                ha="left", va="center", fontsize=8, color=INK,
             )  # fmt: skip
-    axes.set_yscale("log")
-    axes.set_xticks(range(len(tiers)), tiers)
-    axes.set_xlim(-0.6, len(tiers) - 0.4)
-    axes.margins(y=0.18)
-    axes.grid(visible=False, axis="x")
-    axes.set_ylabel("cold start, p50 (log)")
-    time_axis(axes, "y")
-    made.legend(loc="outside upper center", ncols=min(6, len(names)))
+        axes.set_xscale("log")
+        axes.set_title(tier)
+        name_rows(axes, names, first=axes is panels[0])
+        axes.set_xlim(min(s.p50 for s in mine.values()) / 3, max(max(s.p95, s.p50) for s in mine.values()) * 8)
+        time_axis(axes, "x")
+    made.supxlabel("cold start, p50 (log); whiskers: p95", fontsize=9.5, color=INK)
     return made
 
 
@@ -69,14 +65,19 @@ def distribution(found: Sequence[Result]) -> Figure | None:
             axes.plot([s.p95, s.p95], [y - 0.2, y + 0.2], color=INK, lw=1)
         axes.set_xscale("log")
         axes.set_title(tier)
-        axes.set_yticks(range(len(names)), list(reversed(names)) if axes is panels[0] else [""] * len(names))
-        axes.set_ylim(-0.6, len(names) - 0.4)
-        axes.grid(visible=False, axis="y")
+        name_rows(axes, names, first=axes is panels[0])
         every = [t for r in rows if r.key.tier == tier for t in r.times]
         axes.set_xlim(min(every) / 1.3, max(every) * 1.3)
         time_axis(axes, "x")
     made.supxlabel("cold start (log)", fontsize=9.5, color=INK)
     return made
+
+
+def name_rows(axes: Axes, names: Sequence[str], *, first: bool) -> None:
+    """A row for each name, from the top; written at the first panel only."""
+    axes.set_yticks(range(len(names)), list(reversed(names)) if first else [""] * len(names))
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.grid(visible=False, axis="y")
 
 
 def time_axis(axes: Axes, which: str) -> None:

@@ -15,6 +15,9 @@ from dutyfree.report.style import COMPONENT_COLOURS, INK, appearance, figure
 from dutyfree.report.tables import real
 from dutyfree.report.text import seconds
 
+_ABREAST = 6
+"""Panels of figure 4 in a row, so that its words stay readable on a page."""
+
 
 def decomposition(found: Sequence[Result]) -> Figure | None:
     """Fig 1: stacked components of the longest trajectories, with and without the commands themselves."""
@@ -53,8 +56,12 @@ def composition(found: Sequence[Result]) -> Figure | None:
         return None
     names = list(dict.fromkeys(r.title for r in rows))
     lengths = sorted({r.key.steps for r in rows})
-    made, panels = figure(max(6.4, 1.4 + 2.3 * len(names)), 3.9, len(names))
-    for axes, name in zip(panels, names, strict=True):
+    lines = -(-len(names) // _ABREAST)
+    columns = -(-len(names) // lines)
+    made, panels = figure(max(6.4, 1.4 + 1.9 * columns), 0.5 + 3.0 * lines, columns, lines)
+    for axes in panels[len(names) :]:
+        axes.set_axis_off()
+    for axes, name in zip(panels, names, strict=False):
         mine = {r.key.steps: r.decomposition for r in rows if r.title == name}
         for x, length in enumerate(lengths):
             bottom = 0.0
@@ -73,9 +80,9 @@ def composition(found: Sequence[Result]) -> Figure | None:
         axes.set_ylim(0, 1)
         axes.grid(visible=False, axis="x")
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        if axes is not panels[0]:
+        if axes not in panels[::columns]:
             axes.set_yticklabels([])
-    panels[0].set_ylabel(f"share of the rollout, {rows[0].key.tier}")
+    made.supylabel(f"share of the rollout, {rows[0].key.tier}", fontsize=9.5, color=INK)
     made.supxlabel("actions per trajectory", fontsize=9.5, color=INK)
     handles, labels = panels[0].get_legend_handles_labels()
     made.legend(handles[::-1], labels[::-1], loc="outside right center")

@@ -76,12 +76,11 @@ def appearance(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     return {name: look.get(name, (_HOST, "h")) for name in names}
 
 
-def figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """An empty figure and its axes, from left to right. Belongs to no window and to no global state."""
+def figure(width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """An empty figure and its axes, from left to right and top to bottom. Belongs to no window and to no global state."""
     made = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(made)
-    axes = made.subplots(1, columns, squeeze=False)[0]
-    return made, list(axes)
+    return made, list(made.subplots(rows, columns, squeeze=False).flat)
 
 
 def save(made: Figure, directory: Path, name: str) -> Path:
