@@ -77,5 +77,6 @@ done
 mkdir -p "$KEPT"
 rm -rf "$KEPT/figures"
 cp -r "$OUT"/{manifest.json,summary.json,tables.md,report.html,figures} "$KEPT"
+[ ! -e "$OUT/probes.json" ] || cp "$OUT/probes.json" "$KEPT" # of `dutyfree probe -o`
 gzip -9nc "$OUT/records.jsonl" >"$KEPT/records.jsonl.gz"
 say "the report, its figures and its records are in $KEPT"

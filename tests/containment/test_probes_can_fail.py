@@ -6,7 +6,8 @@ import os
 import pytest
 
 import dutyfree
-from dutyfree.probe.catalogue import CATALOGUE, judge
+from dutyfree.core.errors import DriverError
+from dutyfree.probe.catalogue import CATALOGUE, Probe, judge
 
 ALWAYS_REACHED = {8, 34, 73, 98, 103}
 """What any user reaches on the bare machine."""
@@ -44,6 +45,20 @@ def test_what_would_do_damage_is_not_run_where_nothing_isolates():
     for probe in CATALOGUE:
         if not probe.harmless:
             assert verdict_on_host(probe.id).contained is None
+
+
+@pytest.mark.parametrize(("stage", "contained"), [("destroy", False), ("create", None)])
+def test_a_sandbox_that_cannot_be_destroyed_is_not_contained(stage, contained):
+    async def attempt(substrate):
+        raise DriverError("it will not go", stage=stage)
+
+    async def run():
+        async with dutyfree.connect("host") as substrate:
+            return await judge(Probe(id=0, name="x", group="escape", run=attempt, harmless=True), substrate)
+
+    verdict = asyncio.run(run())
+    assert verdict.contained is contained
+    assert "it will not go" in verdict.reason
 
 
 def test_the_command_says_what_was_reached_and_exits_with_1(capsys):

@@ -4,13 +4,15 @@ import asyncio
 import json
 import socket as socket_module
 import subprocess
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from doomed import client, ends, kill, sleepers, until
 
-from dutyfree.core.errors import Misuse, Unavailable, Unsupported
+from dutyfree.core.errors import DriverError, Misuse, Unavailable, Unsupported
 from dutyfree.core.spec import Limits, Spec
 from dutyfree.substrates.engine.container import Container
 from dutyfree.substrates.engine.http import Http
@@ -49,33 +51,85 @@ def test_kill_9_of_the_client_ends_the_container_at_once_and_the_engine_removes_
         until(lambda: not exists(docker_engine, name))
 
 
-def test_containers_of_a_dead_owner_are_removed_when_the_next_one_connects(docker_engine):
+@contextmanager
+def unremovable(socket, name):
+    """The engine cannot remove the container within the block: a file of its is immutable."""
+    file = Path(ask(socket, f"/containers/{name}/json")["GraphDriver"]["Data"]["UpperDir"]) / "held"
+    file.touch()
+    subprocess.run(["chattr", "+i", file], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", "-i", file], check=True)
+        asyncio.run(_remove(socket, name))
+
+
+async def _remove(socket, name):
+    await Container(Http(socket, "docker"), name, "docker").remove_by_force()
+
+
+@pytest.fixture
+def dead_owner():
     owner = subprocess.Popen(["sleep", "600"])
-    dead = owner_mark(owner.pid)
+    mark = owner_mark(owner.pid)
     owner.kill()
     owner.wait()
+    return mark
 
-    async def leave(name, mark):
-        container = Container(Http(docker_engine, "docker"), name, "docker")
-        async with connect("docker", socket=docker_engine) as substrate:
-            image = (await substrate._find("bench")).image
-        wanted = container_config(
-            Spec(), image=image, command=["true"], owner=mark, agent=None, profile="default", extra={}
-        )
-        await container.create(wanted)
-        return container
 
+async def leave(socket, name, mark):
+    """A container that was made by whoever has the mark, and never started."""
+    async with connect("docker", socket=socket) as substrate:
+        image = (await substrate._find("bench")).image
+    wanted = container_config(
+        Spec(), image=image, command=["true"], owner=mark, agent=None, profile="default", extra={}
+    )
+    await Container(Http(socket, "docker"), name, "docker").create(wanted)
+
+
+async def work(socket):
+    async with connect("docker", socket=socket) as substrate, substrate.create(Spec(image="bench")) as box:
+        return (await box.run(["echo", "done"])).text()
+
+
+def test_containers_of_a_dead_owner_are_removed_when_the_next_one_connects(docker_engine, dead_owner):
     async def main():
-        orphan = await leave("dutyfree-orphan", dead)
-        foreign = await leave("dutyfree-foreign", "elsewhere.1.2.3")
+        await leave(docker_engine, "dutyfree-orphan", dead_owner)
+        await leave(docker_engine, "dutyfree-foreign", "elsewhere.1.2.3")
         try:
             async with connect("docker", socket=docker_engine):
-                return exists(docker_engine, orphan.name), exists(docker_engine, foreign.name)
+                return exists(docker_engine, "dutyfree-orphan"), exists(docker_engine, "dutyfree-foreign")
         finally:
-            await orphan.remove()
-            await foreign.remove()
+            await _remove(docker_engine, "dutyfree-orphan")
+            await _remove(docker_engine, "dutyfree-foreign")
 
     assert asyncio.run(main()) == (False, True)
+
+
+def test_an_orphan_that_cannot_be_removed_keeps_nobody_from_working(docker_engine, dead_owner):
+    asyncio.run(leave(docker_engine, "dutyfree-stuck", dead_owner))
+    with unremovable(docker_engine, "dutyfree-stuck"):
+        asyncio.run(leave(docker_engine, "dutyfree-orphan", dead_owner))
+        for _ in range(2):
+            assert asyncio.run(work(docker_engine)) == "done\n"
+        assert exists(docker_engine, "dutyfree-stuck")
+        assert not exists(docker_engine, "dutyfree-orphan")
+    assert not exists(docker_engine, "dutyfree-stuck")
+
+
+def test_a_sandbox_that_cannot_be_destroyed_is_told_after_the_others_are(docker_engine):
+    async def main(stack):
+        async with connect("docker", socket=docker_engine) as substrate:
+            boxes.extend([(await substrate.create(Spec(image="bench"))).id for _ in range(3)])
+            stack.enter_context(unremovable(docker_engine, boxes[1]))
+
+    boxes = []
+    with ExitStack() as stack:
+        with pytest.raises(DriverError, match="cannot remove it"):
+            asyncio.run(main(stack))
+        assert [exists(docker_engine, box) for box in boxes] == [False, True, False]
+        assert asyncio.run(work(docker_engine)) == "done\n"
+    assert not exists(docker_engine, boxes[1])
 
 
 def snapshots(socket):

@@ -9,21 +9,19 @@ import argparse
 import asyncio
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from dutyfree.core.contract import Substrate
-from dutyfree.core.errors import Misuse, Unsupported
-from dutyfree.core.spec import Spec
+from dutyfree.core.errors import DutyfreeError, Misuse
 from dutyfree.probe.catalogue import CATALOGUE, Probe, Verdict, judge
-from dutyfree.probe.imaged import Imaged
+from dutyfree.probe.imaged import Imaged, choose_image
+from dutyfree.report.containment import WORDS, keep
 from dutyfree.substrates.registry import connect
 
 HELP = "the containment catalogue, run against substrates"
-
-_WORDS = {True: "contained", False: "NOT CONTAINED", None: "not tried"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image", metavar="IMAGE", help="what the sandboxes start from (host, or bench where there is no host)"
     )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="keep the verdicts there too, for `dutyfree report DIR`"
+    )
     parser.add_argument("--json", action="store_true", help="for programs; a list if several substrates were named")
 
 
@@ -43,58 +44,55 @@ def run(args: argparse.Namespace) -> int:
     chosen = _chosen(args.only)
     reports = []
     for name in args.substrate or ["native"]:
-        verdicts = asyncio.run(_probe(name, chosen, image=args.image, quiet=args.json))
-        reports.append(_report(name, verdicts))
+        report = asyncio.run(_probe(name, chosen, image=args.image, quiet=args.json))
+        reports.append(report)
+        if args.output is not None:
+            keep(args.output, report)
         if not args.json:
-            _show(name, verdicts)
+            _show(report)
     if args.json:
         print(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
     return int(any(row["contained"] is False for report in reports for row in report["probes"]))
 
 
-async def _probe(name: str, chosen: list[Probe], *, image: str | None, quiet: bool) -> list[tuple[Probe, Verdict]]:
-    verdicts = []
-    async with connect(name) as connected:
-        substrate = Imaged(connected, image or await _image(connected))
-        for probe in chosen:
-            if not quiet:
-                print(f"  {name} {probe.label}", file=sys.stderr, flush=True)
-            verdicts.append((probe, await judge(probe, substrate)))
-    return verdicts
-
-
-async def _image(substrate: Substrate) -> str:
-    """The machine's own programs, unless the substrate cannot show them."""
+async def _probe(name: str, chosen: list[Probe], *, image: str | None, quiet: bool) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
     try:
-        async with substrate.create(Spec(network="none" if "none" in substrate.capabilities.networks else "host")):
-            return "host"
-    except Unsupported:
-        return "bench"
+        async with connect(name) as connected:
+            image = image or await choose_image(connected)
+            report = {"substrate": name, "version": connected.version, "image": image, "probes": rows}
+            substrate = Imaged(connected, image)
+            for probe in chosen:
+                if not quiet:
+                    print(f"  {name} {probe.label}", file=sys.stderr, flush=True)
+                rows.append(_row(probe, await judge(probe, substrate)))
+    except DutyfreeError as error:
+        if len(rows) < len(chosen):
+            raise
+        print(f"{name}: not everything could be cleaned up: {error}", file=sys.stderr)
+    return report
 
 
-def _report(name: str, verdicts: list[tuple[Probe, Verdict]]) -> dict[str, Any]:
-    rows = [
-        {
-            "id": probe.id,
-            "name": probe.name,
-            "group": probe.group,
-            "contained": verdict.contained,
-            "reason": verdict.reason,
-        }
-        for probe, verdict in verdicts
-    ]
-    return {"substrate": name, "probes": rows}
+def _row(probe: Probe, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "id": probe.id,
+        "name": probe.name,
+        "group": probe.group,
+        "contained": verdict.contained,
+        "reason": verdict.reason,
+    }
 
 
-def _show(name: str, verdicts: list[tuple[Probe, Verdict]]) -> None:
-    table = Table(title=name)
+def _show(report: dict[str, Any]) -> None:
+    table = Table(title=report["substrate"])
     for column in ("#", "group", "probe", "verdict", "what was seen"):
         table.add_column(column)
-    for probe, verdict in verdicts:
-        table.add_row(str(probe.id), probe.group, probe.name, _WORDS[verdict.contained], verdict.reason)
+    for row in report["probes"]:
+        table.add_row(str(row["id"]), row["group"], row["name"], WORDS[row["contained"]], row["reason"])
     Console().print(table)
-    counts = [sum(verdict.contained is word for _, verdict in verdicts) for word in (True, False, None)]
-    print(f"{name}: {counts[0]} contained, {counts[1]} not contained, {counts[2]} not tried")
+    seen = [row["contained"] for row in report["probes"]]
+    counts = ", ".join(f"{seen.count(word)} {name.lower()}" for word, name in WORDS.items())
+    print(f"{report['substrate']}: {counts}")
 
 
 def _chosen(only: str | None) -> list[Probe]:

@@ -9,7 +9,7 @@ Nothing happens before one of the two, and a `Pending` can be used once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -56,3 +56,10 @@ async def finish(work: Awaitable[None]) -> None:
     if cancelled is not None and not task.cancelled() and task.exception() is None:
         raise cancelled
     task.result()
+
+
+async def finish_all(works: Iterable[Awaitable[None]]) -> None:
+    """Await all of them, whatever becomes of each; then raise what failed first in their order."""
+    for end in await asyncio.gather(*works, return_exceptions=True):
+        if end is not None:
+            raise end

@@ -8,11 +8,11 @@ their owner, so that what was unpacked can be removed again. Blocking: runs in t
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Final
 
+from dutyfree.core.delete import delete_tree
 from dutyfree.core.errors import Misuse
 from dutyfree.guest.reply import Violation
 from dutyfree.guest.untar import Entry
@@ -86,7 +86,7 @@ class Unpack:
         self._file = self._root = -1
         self._parent = None
         if self._work is not None:
-            shutil.rmtree(self._work)
+            delete_tree(self._work)
 
     def _at(self, name: str) -> Path:
         if self._work is None:

@@ -22,7 +22,7 @@ from dutyfree.probe.network import PROBES as NETWORK
 from dutyfree.probe.renewal import PROBES as RENEWAL
 from dutyfree.probe.reward import PROBES as REWARD
 from dutyfree.probe.strain import PROBES as STRAIN
-from dutyfree.probe.verdict import Group, Probe, Verdict, untried
+from dutyfree.probe.verdict import Group, Probe, Verdict, broke, untried
 
 __all__ = ["CATALOGUE", "Group", "Probe", "Verdict", "judge"]
 
@@ -66,4 +66,7 @@ async def judge(probe: Probe, substrate: Substrate) -> Verdict:
     except TimeoutError:
         return untried(f"could not be judged within {PROBE_TIMEOUT_S:g} s")
     except (DutyfreeError, OSError) as error:
-        return untried(f"could not be tried: {type(error).__name__}: {error}")
+        what = f"{type(error).__name__}: {error}"
+        if getattr(error, "stage", None) == "destroy":
+            return broke(f"its sandbox could not be destroyed: {what}")
+        return untried(f"could not be tried: {what}")

@@ -94,11 +94,12 @@ async def process_state(substrate: Substrate) -> Verdict:
         if substrate.capabilities.reset:
             await box.reset()
         after = [(await each.box.run(show, timeout_s=30)).stdout for each in (box, sibling)]
-    return (
-        held("the next command starts as the first one did")
-        if before == after
-        else broke("the next command starts differently")
-    )
+    if before == after:
+        return held("the next command starts as the first one did")
+    unlike = {
+        line for old, new in zip(before, after, strict=True) for line in {*old.split(b"\n")} ^ {*new.split(b"\n")}
+    }
+    return broke(f"the next command starts differently: {b', '.join(sorted(unlike)).decode(errors='replace')}")
 
 
 async def lower_layers(substrate: Substrate) -> Verdict:

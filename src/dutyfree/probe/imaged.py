@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dutyfree.core.contract import Sandbox, Substrate
+from dutyfree.core.errors import Unsupported
 from dutyfree.core.spec import Spec
 
 
@@ -27,3 +28,12 @@ class Imaged(Substrate):
 
     async def close(self) -> None:
         """The other one is its owner's."""
+
+
+async def choose_image(substrate: Substrate) -> str:
+    """The machine's own programs, unless the substrate cannot show them."""
+    try:
+        async with substrate.create(Spec(network="none" if "none" in substrate.capabilities.networks else "host")):
+            return "host"
+    except Unsupported:
+        return "bench"

@@ -110,8 +110,9 @@ async def timers(substrate: Substrate) -> Verdict:
         await box.attempt("leave-timers", mark=mark)
         if left := await marked_processes_end(mark):
             return broke(f"{len(left)} processes that wait for a timer are still there")
-        if (await box.attempt("inherited")).said != before or not before:
-            return broke("the next command starts with something of the last")
+        need(bool(before), "the attempt did not report")
+        if (found := (await box.attempt("inherited")).said) != before:
+            return broke(f"the next command starts with {found}, the first one with {before}")
         async with _next(substrate, box) as (who, later):
             same = (await later.attempt("inherited")).said == before
     return held(f"neither the next command nor {who} has any of it") if same else broke(f"{who} starts differently")

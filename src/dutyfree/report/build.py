@@ -13,7 +13,7 @@ from dutyfree.meter.projection import STEPS
 from dutyfree.meter.stability import doubts
 from dutyfree.meter.store import Run, load
 from dutyfree.meter.summary import REFERENCE, Result, instrument, results, to_json
-from dutyfree.report import figures, page, scale, state, study, tables
+from dutyfree.report import containment, figures, page, scale, state, study, tables
 from dutyfree.report.text import Table, percent, percents, seconds, steps
 
 
@@ -53,6 +53,7 @@ def _write(target: Path, run: Run, found: list[Result]) -> Report:
         tables.hidden_costs(found, run.manifest),
         tables.training(found),
         state.table(found, run.manifest),
+        *containment.tables(containment.kept(target)),
     ]
     protocol = _protocol(run.manifest)
     drawn = figures.draw(found, target / "figures")

@@ -73,7 +73,7 @@ measured {{ created_at }}</p>
 """
 
 _QUOTED = re.compile(r"`([^`]+)`")
-_PROSE = ("Table 1", "The study", "Does the ranking", "Costs that")
+_PROSE = ("Table 1", "The study", "Does the ranking", "Costs that", "Containment")
 
 
 def render(

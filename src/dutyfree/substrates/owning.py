@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from dutyfree.core.contract import Sandbox, Substrate
 from dutyfree.core.errors import DutyfreeError, Misuse, Unsupported
+from dutyfree.core.pending import finish_all
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.substrates.api.command import Floor
@@ -58,11 +59,11 @@ class OwningSubstrate(Substrate):
     async def close(self) -> None:
         """Destroy what is left."""
         self._closed = True
-        async with asyncio.TaskGroup() as group:
-            for box in self._boxes:
-                group.create_task(box.destroy())
-        self._boxes.clear()
-        self._store.close()
+        try:
+            await finish_all([box.destroy() for box in self._boxes])
+        finally:
+            self._boxes.clear()
+            self._store.close()
 
     async def _image(self, name: str) -> Image:
         """An image of our own store, as a root of its own."""

@@ -63,6 +63,18 @@ def test_a_sandbox_is_a_directory_that_goes_with_it():
     asyncio.run(look())
 
 
+def test_a_sandbox_goes_however_deep_its_directories_are():
+    script = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+
+    async def main():
+        async with dutyfree.connect("host") as substrate, substrate.create() as box:
+            place = Path((await box.run("pwd")).text().strip())
+            assert (await box.run([sys.executable, "-c", script])).ok
+        return place
+
+    assert not asyncio.run(main()).exists()
+
+
 OWNER = """
 import asyncio, dutyfree
 async def main():

@@ -114,13 +114,15 @@ def leave_timers(mark: str) -> dict[str, Any]:
 
 def inherited() -> dict[str, Any]:
     """What a process gets from whoever started it, besides memory and files."""
-    with open("/proc/self/status") as file:
-        status = dict(line.split(":\t", 1) for line in file.read().splitlines() if ":\t" in line)
+    umask = os.umask(0o77)
+    os.umask(umask)
     return {
         "timers": [signal.getitimer(kind) for kind in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)],
-        "signals": {name: status[name].strip() for name in ("SigPnd", "ShdPnd", "SigBlk", "SigIgn")},
+        "pending": sorted(signal.sigpending()),
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "ignored": sorted(one for one in signal.valid_signals() if signal.getsignal(one) is signal.SIG_IGN),
         "nice": os.nice(0),
-        "umask": status["Umask"].strip(),
+        "umask": umask,
     }
 
 

@@ -6,13 +6,12 @@ was never reached is ended by its own clock, and by the next client's sweep.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import dataclass, field, replace
 
 from dutyfree.core.contract import Capabilities, Sandbox, Substrate
 from dutyfree.core.errors import DriverError, Misuse, Unavailable
-from dutyfree.core.pending import Pending, finish
+from dutyfree.core.pending import Pending, finish, finish_all
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.substrates.ec2.cloud import Cloud, Kind, Reach
@@ -123,6 +122,4 @@ class Ec2Substrate(Substrate):
     async def close(self) -> None:
         """Terminate what is left, all of it, and then say what could not be."""
         self._closed = True
-        ends = await asyncio.gather(*map(self._end, list(self._machines)), return_exceptions=True)
-        if failed := [end for end in ends if end is not None]:
-            raise failed[0]
+        await finish_all(map(self._end, list(self._machines)))

@@ -66,8 +66,8 @@ class Container:
                     await self.http.call("POST", f"{place}/wait", condition="removed")
         await self.remove_by_force()
 
-    async def remove_by_force(self) -> None:
-        """The same for one that nobody waits for any more: whatever state it is in."""
+    async def remove_by_force(self, *, wait: bool = True) -> None:
+        """The same for one that nobody waits for any more: whatever state it is in. `wait`: for a removal that is under way."""
         place = f"/containers/{self.name}"
         reply = await self.http.call("DELETE", place, force=1, v=1)
         if reply.ok or reply.status == _ABSENT:
@@ -76,7 +76,7 @@ class Container:
         async def gone() -> bool | None:
             return True if (await self.http.call("GET", f"{place}/json")).status == _ABSENT else None
 
-        if await poll(gone, deadline_s=_REMOVAL_S) is None:
+        if await poll(gone, deadline_s=_REMOVAL_S if wait else 0) is None:
             raise DriverError(
                 f"cannot remove it: {reply.message}", driver=self.driver, stage="destroy", sandbox=self.name
             )

@@ -24,6 +24,7 @@ Value = str | int | list[str]
 _PIECE = 1 << 16
 _MAX_HEAD = 1 << 16
 _UPGRADED = (101, 200)
+_ENDS = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,13 +45,14 @@ class Reply:
 
     @property
     def message(self) -> str:
-        """The engine's own words, in one line."""
+        """The engine's own words, in one line; the middle of very many is left out (some name a path of any length)."""
         try:
             said = self.json()
         except ValueError:
-            return self.body.decode(errors="replace").strip()
+            said = self.body.decode(errors="replace")
         words = (said.get("message") or said.get("cause")) if isinstance(said, dict) else None
-        return " ".join(str(words or said).split())
+        line = " ".join(str(words or said).split())
+        return line if len(line) <= 2 * _ENDS else f"{line[:_ENDS]} … {line[-_ENDS:]}"
 
 
 class Http:

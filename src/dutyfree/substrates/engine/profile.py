@@ -37,6 +37,8 @@ def container_config(
         "Cmd": [],
         "User": "0",
         "WorkingDir": "/",
+        # As `native` has it. The engine's own is the container's id, and would tell one sandbox from the next after a reset.
+        "Hostname": "sandbox" if spec.network == "none" else "",
         "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"],
         "Labels": {OWNER_LABEL: owner},
         "OpenStdin": True,

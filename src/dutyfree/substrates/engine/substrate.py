@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX, Capabilities, Dispatch, Sandbox, Snapshot
-from dutyfree.core.errors import DutyfreeError, Unavailable
+from dutyfree.core.errors import DriverError, DutyfreeError, Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.substrates.api.sandbox import API_NOTES
@@ -151,9 +151,11 @@ class EngineSubstrate(RenewingSubstrate[Origin]):
 
     async def close(self) -> None:
         """Destroy what is left, then the snapshots that are nobody else's."""
-        await super().close()
-        with suppress(Unavailable):
-            await self._snapshots.close()
+        try:
+            await super().close()
+        finally:
+            with suppress(Unavailable):
+                await self._snapshots.close()
 
     @classmethod
     async def facts(cls, http: Http) -> Mapping[str, Any]:
@@ -162,17 +164,23 @@ class EngineSubstrate(RenewingSubstrate[Origin]):
         return reply.json() if reply.ok else {}
 
     async def sweep(self) -> list[str]:
-        """Remove containers and snapshots whose owner is dead; the containers' names."""
+        """Remove containers and snapshots whose owner is dead; the containers' names.
+
+        One that the engine cannot remove (nothing runs in it by then) keeps nobody from working here, and is not waited for.
+        """
         reply = await self._http.call("GET", "/containers/json", all=1, filters=json.dumps({"label": [OWNER_LABEL]}))
         orphans = [
             found["Names"][0].lstrip("/")
             for found in (reply.json() if reply.ok else [])
             if is_orphan(found["Labels"].get(OWNER_LABEL, "")) and found["Names"]
         ]
+        removed = []
         for name in orphans:
-            await Container(self._http, name, self.name).remove_by_force()
+            with suppress(DriverError):
+                await Container(self._http, name, self.name).remove_by_force(wait=False)
+                removed.append(name)
         await self._snapshots.sweep()
-        return orphans
+        return removed
 
     async def _boot(self, container: Container, birth: Birth, wanted: Mapping[str, Any]) -> Sandbox:
         connection = None

@@ -7,10 +7,11 @@ unix socket below it may have. Whatever carries no mark, or that of an owner on 
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
+from dutyfree.core.delete import delete_tree
 from dutyfree.core.spec import Storage
 from dutyfree.guest.thread import in_thread
 from dutyfree.substrates.sweep import is_orphan
@@ -46,7 +47,8 @@ async def sweep_orphans() -> None:
     for place in {tempfile.gettempdir(), memory_place() or tempfile.gettempdir()}:
         for directory in Path(place).iterdir():
             if directory.name.startswith(_PREFIX) and _is_orphan(directory):
-                await in_thread(shutil.rmtree, directory, ignore_errors=True)
+                with suppress(OSError):
+                    await in_thread(delete_tree, directory)
 
 
 def _is_orphan(directory: Path) -> bool:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from dutyfree.core.contract import FileInfo
+from dutyfree.core.delete import delete_tree
 from dutyfree.core.errors import Misuse
 
 SMALL_BYTES = 1 << 20
@@ -96,7 +97,7 @@ def remove(path: str, recursive: bool) -> None:
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         os.unlink(path)
     elif recursive:
-        shutil.rmtree(path)
+        delete_tree(path)
     else:
         os.rmdir(path)
 
@@ -127,7 +128,7 @@ def copy_out(remote: str, local: Path, limit_bytes: int) -> None:
             _copy_file(remote, part, left)
         os.rename(part, local)
     except BaseException:
-        shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
+        delete_tree(part) if part.is_dir() else part.unlink(missing_ok=True)
         raise
 
 

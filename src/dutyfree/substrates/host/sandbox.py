@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from dutyfree.core.contract import (
     Shell,
     TerminalSize,
 )
+from dutyfree.core.delete import delete_tree
 from dutyfree.core.errors import SandboxLost, Unsupported
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
@@ -237,7 +237,7 @@ class HostSandbox(Sandbox):
                     await gone(child)
                 child.close()
             self._children.clear()
-            await in_thread(shutil.rmtree, self.directory)
+            await in_thread(delete_tree, self.directory)
         self._released(self)
 
     def _spawn(

@@ -17,14 +17,13 @@ import fcntl
 import hashlib
 import os
 import secrets
-import shutil
-import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dutyfree.core import fault
+from dutyfree.core.delete import delete_tree
 from dutyfree.core.errors import Unavailable
 
 _FOLDERS = {
@@ -159,14 +158,9 @@ class Place:
 
 
 def delete(path: Path) -> None:
-    """Delete a tree, directories without any permission for their owner included. Absent is fine."""
+    """Delete a tree. Absent is fine."""
     with contextlib.suppress(FileNotFoundError):
-        if os.geteuid() != 0:
-            for _, names, _, parent in os.fwalk(path):
-                for name in names:
-                    if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-                        os.chmod(name, 0o700, dir_fd=parent)
-        shutil.rmtree(path)
+        delete_tree(path)
 
 
 def scan(path: Path) -> list[os.DirEntry[str]]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dutyfree.core.contract import Capabilities, Sandbox, Substrate
 from dutyfree.core.errors import DriverError, Misuse, Unavailable
-from dutyfree.core.pending import Pending, finish
+from dutyfree.core.pending import Pending, finish, finish_all
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.substrates.boot import Birth, Defaults, agent_program, boot_agent
@@ -117,10 +117,10 @@ class SshSubstrate(Substrate):
     async def close(self) -> None:
         """Destroy what is left, and hang up."""
         self._closed = True
-        async with asyncio.TaskGroup() as group:
-            for box in list(self._boxes.values()):
-                group.create_task(box.destroy())
-        await self._client.close()
+        try:
+            await finish_all([box.destroy() for box in self._boxes.values()])
+        finally:
+            await self._client.close()
 
 
 def _session(place: str, program: str, last_words: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dutyfree.core.delete import delete_tree
 from dutyfree.core.errors import DriverError, SandboxLost
 from dutyfree.substrates.api.execution import Ended, Execution, Sink
 from dutyfree.substrates.api.streamed import streamed
@@ -119,7 +119,7 @@ class Bundle:
         for path in (self.writes, self.path):
             if path is not None:
                 with suppress(FileNotFoundError):
-                    shutil.rmtree(path)
+                    delete_tree(path)
 
 
 def said(log: Path) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import select
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from dutyfree.core.delete import delete_tree
 
 START_S = 60.0
 """A runtime that takes longer to start a bundle is not waited for."""
@@ -23,7 +24,7 @@ def remove_unfinished(home: Path) -> None:
         maker = _UNFINISHED.match(path.name)
         if maker is not None and not Path(f"/proc/{maker[1]}").exists():
             with suppress(FileNotFoundError):
-                shutil.rmtree(path)
+                delete_tree(path)
 
 
 def await_start(bundle: Path) -> None:
