@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 
 from dutyfree.core.contract import Sandbox, Substrate
 from dutyfree.core.errors import Misuse, SandboxLost
-from dutyfree.probe.scene import Attempt, Stage, stage, unenforced
+from dutyfree.probe.scene import Attempt, Stage, need, stage, unenforced
 from dutyfree.probe.verdict import Probe, Verdict, broke, held
 
 PIDS = 64
@@ -162,6 +162,7 @@ async def tiny_writes(substrate: Substrate) -> Verdict:
         flood = culprit.attempt("flood", size=1_000_000, chunk=1, timeout_s=60)
         tried, actions = await beside(sibling, flood)
         size = tried.outcome.stdout.count(b"x")
+        need(tried.outcome.ending != "timeout", f"only {size} bytes were written in time")
         fault = None if size == 1_000_000 else f"{size} of a million bytes arrived"
         return judged(fault, actions, "every byte arrived")
 
