@@ -14,7 +14,7 @@ from dutyfree.meter.stability import doubts
 from dutyfree.meter.store import Run, load
 from dutyfree.meter.summary import REFERENCE, Result, instrument, results, to_json
 from dutyfree.report import containment, figures, page, scale, state, study, tables
-from dutyfree.report.text import Table, percent, percents, seconds, steps
+from dutyfree.report.text import NONE, Table, percent, seconds, steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,16 +101,14 @@ def _headline(found: Sequence[Result]) -> Table:
 def _tiles(found: Sequence[Result]) -> list[tuple[str, str]]:
     rows = tables.real(found)
     hardest = max((r.key.tier for r in rows if r.key.steps == STEPS), default="")
+    first = {
+        r.title: seconds(r.first_result.p50) for r in rows if r.key.steps == 0 and r.key.tier == "T0" and r.first_result
+    }
+    taxed = [r for r in rows if r.key.tier == hardest and r.key.steps == STEPS and r.key.substrate != REFERENCE]
     shown = [
-        (percent(r.tax), f"tax of {r.title}, {hardest}, {STEPS} steps ({percents(r.tax_ci95)})")
-        for r in rows
-        if r.key.tier == hardest and r.key.steps == STEPS and r.key.substrate != REFERENCE
-    ]
-    shown += [
-        (seconds(r.first_result.p50), f"{r.title}: request to first result")
-        for r in rows
-        if r.key.steps == 0 and r.key.tier == "T0" and r.first_result
-    ]
+        (percent(r.tax), f"tax of {r.title}, {hardest}; first result after {first.get(r.title, NONE)}")
+        for r in sorted(taxed, key=lambda r: r.summary.p50 if r.summary else 0.0)
+    ] or [(time, f"{name}: request to first result") for name, time in first.items()]
     own = instrument(found)
     if own is not None:
         shown.append((seconds(own["per_action_s"]), "this instrument, per action"))
