@@ -6,12 +6,9 @@ from typing import ClassVar
 import pytest
 from test_containers import API_GAPS, ApiMixin
 
-from dutyfree.core.contract import Substrate
-from dutyfree.core.pending import Pending
 from dutyfree.substrates.image.store import Store
-from dutyfree.substrates.registry import connect
 from dutyfree.substrates.vm.ssh import obstacle
-from dutyfree.testing import ContractSuite
+from dutyfree.testing import ContractSuite, SharedSuite
 
 MICROVM_CASES = {
     "test_a_substrate_says_what_it_is",
@@ -49,19 +46,26 @@ API_CASES = {
 }
 
 
+@pytest.fixture(scope="class")
+def emulated(machines: None) -> dict[str, str]:
+    """Or a skip that says what is missing."""
+    return {"accel": "tcg"}
+
+
+@pytest.fixture(scope="class")
+def emulated_with_ssh(emulated: dict[str, str]) -> dict[str, str]:
+    why = obstacle(Store.default().root)
+    if why is not None:
+        pytest.skip(f"vm?dispatch=api: {why}; enable: make substrates")
+    return emulated
+
+
 @pytest.mark.timeout(600)
-class MachineSuite(ContractSuite):
+class MachineSuite(SharedSuite, ContractSuite):
     image = "bench"
-    options: ClassVar[dict[str, str]] = {}
+    engine = "emulated"
     cases: ClassVar[set[str]]
     """Run unless all were asked for: see conftest.py."""
-
-    def connect(self) -> Pending[Substrate]:
-        return connect(self.substrate_name, accel="tcg", **self.options)
-
-    @pytest.fixture(autouse=True)
-    def _there(self, machines: None) -> None:
-        """Or a skip that says what is missing."""
 
 
 class TestMicrovm(MachineSuite):
@@ -78,11 +82,6 @@ class TestVm(MachineSuite):
 class TestVmApi(ApiMixin, TestVm):
     """One ssh connection per action."""
 
+    engine = "emulated_with_ssh"
     cases = API_CASES
     gaps: ClassVar[dict[str, str]] = API_GAPS
-
-    @pytest.fixture(autouse=True)
-    def _server(self, machines: None) -> None:
-        why = obstacle(Store.default().root)
-        if why is not None:
-            pytest.skip(f"vm?dispatch=api: {why}; enable: make substrates")

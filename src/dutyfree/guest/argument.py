@@ -14,6 +14,7 @@ FIRST_INPUT: Final = 64 << 10
 """Input up to this size travels in the request itself."""
 
 _MAX_OUTPUT: Final = 1 << 40
+_MAX_FORKS: Final = 10_000
 _MAX_REQUEST: Final = MAX_PAYLOAD - FIRST_INPUT - 4
 _MAX_USER: Final = 255
 _NO_ENV: Final[Sequence[bytes]] = ()
@@ -108,6 +109,11 @@ def whole(field: str, value: object, low: int, high: int) -> int:
     if not low <= value <= high:
         raise Misuse(f"must be between {low} and {high}, not {value}", field=field)
     return value
+
+
+def forks(value: object) -> int:
+    """How many sandboxes `Sandbox.fork` promises."""
+    return whole("n", value, 1, _MAX_FORKS)
 
 
 def output_limit(value: object) -> int:

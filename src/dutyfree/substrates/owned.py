@@ -15,9 +15,7 @@ from dutyfree.core.contract import Sandbox, Snapshot
 from dutyfree.core.delegate import Delegate
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.timeline import Timeline
-from dutyfree.guest.argument import whole
-
-MOST_FORKS = 10_000
+from dutyfree.guest.argument import forks
 
 
 class Owner(Protocol):
@@ -58,7 +56,7 @@ class OwnedSandbox(Delegate):
         """`n` sandboxes that start from these files."""
         if not self.capabilities.fork:
             raise self._unsupported("fork")
-        return await self._owner.fork(self, whole("n", n, 1, MOST_FORKS))
+        return await self._owner.fork(self, forks(n))
 
     async def reset(self) -> None:
         """Start afresh from the same origin."""

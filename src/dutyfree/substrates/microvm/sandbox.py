@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from dutyfree.core.contract import Sandbox, Snapshot
-from dutyfree.core.errors import Misuse
 from dutyfree.core.pending import Pending
+from dutyfree.guest.argument import forks
 from dutyfree.guest.sandbox import AgentSandbox
 
 TakeSnapshot = Callable[[AgentSandbox, str | None], Awaitable[Snapshot]]
@@ -26,6 +26,4 @@ class MicrovmSandbox(AgentSandbox):
 
     async def fork(self, n: int) -> Sequence[Pending[Sandbox]]:
         """`n` copies that go on from here."""
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise Misuse(f"must be a whole number above 0, not {n!r}", field="n", sandbox=self.id)
-        return await self.make_fork(self, n)
+        return await self.make_fork(self, forks(n))

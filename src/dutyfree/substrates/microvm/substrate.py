@@ -48,7 +48,7 @@ class MicrovmSubstrate(OwningSubstrate):
         self._stock_size = stock
         self._stocks: dict[Path, Stock] = {}
         self._booting: dict[Path, asyncio.Task[None]] = {}
-        self._machines: dict[str, tuple[Machine, Template]] = {}
+        self._machines: dict[str, tuple[Machine, Facts, Path]] = {}
         self._anonymous: dict[str, LiveSnapshot] = {}
 
     async def close(self) -> None:
@@ -82,10 +82,17 @@ class MicrovmSubstrate(OwningSubstrate):
         return await self._clone(template, spec, name, start_ns)
 
     async def _clone(self, template: Template, spec: Spec, name: str, start_ns: int) -> MicrovmSandbox:
-        machine = await self.stock(template).take()
+        disk = self._workshop.scratch("disks")
+        os.link(template.path / "disk", disk)  # copies of the clone need it, and the template may be given up before
+        try:
+            machine = await self.stock(template).take()
+        except BaseException:
+            disk.unlink()
+            raise
 
         async def release() -> None:
             self._machines.pop(name, None)
+            disk.unlink(missing_ok=True)
             await machine.end()
 
         birth = Birth(
@@ -97,10 +104,10 @@ class MicrovmSubstrate(OwningSubstrate):
             await machine.control.order(*fresh(name), *bounds(spec.limits, in_memory=True), f"agent {port}")
             box = await boot_agent(birth, machine.stream, kind=MicrovmSandbox)
         except BaseException:
-            await finish(machine.end())
+            await finish(release())
             raise
         box.take_snapshot, box.make_fork = self._take_snapshot, self._fork
-        self._machines[name] = machine, template
+        self._machines[name] = machine, template.facts, disk
         return box
 
     async def _image_template(self, image: Image, spec: Spec) -> Template:
@@ -169,8 +176,7 @@ class MicrovmSubstrate(OwningSubstrate):
         found = self._machines.get(box.id)
         if found is None:
             raise await box.link.explain()
-        machine, template = found
-        facts = template.facts
+        machine, facts, disk = found
         if facts.generation >= GENERATIONS:
             raise Unsupported(f"a copy of a copy {GENERATIONS} times over is not offered", driver=self.name)
         held = tuple(sorted(set(facts.limits) | (box.spec.limits.given().keys() & _GROUPED)))
@@ -178,7 +184,7 @@ class MicrovmSubstrate(OwningSubstrate):
             hardware=facts.hardware, generation=facts.generation + 1, limits=held, env=facts.env, cwd=facts.cwd,
             user=facts.user,
         )  # fmt: skip
-        await live_template(target, copied, template.path / "disk", machine)
+        await live_template(target, copied, disk, machine)
 
     async def _forget(self, snapshot: LiveSnapshot) -> None:
         self._anonymous.pop(snapshot.key, None)

@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dutyfree.core.contract import Sandbox, Snapshot
-from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost
+from dutyfree.core.errors import DriverError, DutyfreeError, SandboxLost
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.timeline import now_ns
+from dutyfree.guest.argument import forks
 from dutyfree.guest.link import Link
 from dutyfree.guest.sandbox import AgentSandbox
 from dutyfree.substrates.native.plan import Plan
-
-MAX_FORKS = 1024
-"""Of one call."""
 
 
 class Keeper(Protocol):
@@ -70,8 +68,7 @@ class NativeSandbox(AgentSandbox):
     async def fork(self, n: int) -> Sequence[Pending[Sandbox]]:
         """Sandboxes that start from the files as they are now."""
         self._need("fork")
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MAX_FORKS:
-            raise Misuse(f"must be a whole number between 1 and {MAX_FORKS}, not {n!r}", field="n", sandbox=self.id)
+        n = forks(n)
         async with self._changing:
             await self._check_alive()
             try:
