@@ -94,6 +94,8 @@ def time_axis(axes: Axes, which: str) -> None:
 
 
 def _cold(found: Sequence[Result]) -> tuple[list[Result], list[str], list[str]]:
+    """Cold starts, the substrates' names with the fastest of the first tier first, the tiers."""
     rows = [r for r in real(found) if r.key.steps == 0]
+    rows.sort(key=lambda r: (r.key.tier, r.summary.p50 if r.summary else np.inf))
     names = list(dict.fromkeys(r.title for r in rows))
     return rows, names, sorted({r.key.tier for r in rows})
