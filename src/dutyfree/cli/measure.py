@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from dutyfree.core.contract import Driver
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.core.spec import Limits
 from dutyfree.meter import campaign
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "-s", "--substrate", action="append", metavar="S", help="a substrate, as in native or docker?dispatch=api; "
-        "repeat it (default: all that this machine has)",
+        "repeat it (default: all that this machine has, but for what is paid for or emulated)",
     )  # fmt: skip
     add("-o", "--output", type=Path, required=True, metavar="DIR", help="where records go; a run there is resumed")
     add("--tier", default=",".join(TIERS), metavar="T,…", help=f"which workloads (default: %(default)s); "
@@ -71,12 +72,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure; 130 if interrupted, with everything kept."""
-    console = Console(stderr=True)
+    console = progress_console()
     try:
         return asyncio.run(_measure(args, console))
     except KeyboardInterrupt:
         console.print(f"interrupted; everything measured is in {args.output}. The same command goes on from there.")
         return 130
+
+
+def progress_console() -> Console:
+    """For what is told beside the result; commands to copy have brackets in them, which are no markup."""
+    return Console(stderr=True, markup=False, highlight=False)
 
 
 async def _measure(args: argparse.Namespace, console: Console) -> int:
@@ -198,24 +204,32 @@ async def _connect(name: str, stack: AsyncExitStack) -> Subject:
 
 
 def _available(console: Console) -> list[str]:
-    """Everything this machine can run, each driver in each of the dispatch modes it declares."""
+    """Everything this machine can run in reasonable time and for nothing, each driver in each of the dispatch modes it declares."""
     names: list[str] = []
     for name, load in registry.drivers():
         try:
             driver = load()
+            why = _left_out(name, driver)
         except Unavailable as error:
-            console.print(f"not measured: {name}: {error}")
-            continue
-        found = driver.probe()
-        if not found.available:
-            console.print(f"not measured: {name}: {found.reason}" + (f"; {found.enable}" if found.enable else ""))
-            continue
-        if getattr(driver, "costs", False):
-            console.print(f"not measured: {name}: each sandbox is paid for; name it to measure it: -s {name}")
+            driver, why = None, str(error)
+        if why is not None:
+            console.print(f"not measured: {name}: {why}", soft_wrap=True)
             continue
         modes = getattr(driver, "dispatches", ())
         names += [f"{name}?dispatch={mode}" for mode in modes] if len(modes) > 1 else [name]
     return names
+
+
+def _left_out(name: str, driver: Driver) -> str | None:
+    """Why it is not measured unasked; None: it is."""
+    found = driver.probe()
+    if not found.available:
+        return found.reason + (f"; {found.enable}" if found.enable else "")
+    if getattr(driver, "costs", False):
+        return f"each sandbox is paid for; name it to measure it: -s {name}"
+    if found.emulated:
+        return f"emulated here, it takes minutes for what takes others seconds; name it to measure it: -s {name}"
+    return None
 
 
 def _announce(prepared: Prepared, console: Console) -> None:

@@ -388,6 +388,8 @@ class Availability:
     version: str | None = None
     capabilities: Capabilities | None = None
     """What it would offer here; None if it cannot be told."""
+    emulated: bool = False
+    """It runs, but its processor is a program: minutes for what takes others seconds."""
 
 
 class Driver(Protocol):

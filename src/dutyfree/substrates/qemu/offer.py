@@ -94,4 +94,5 @@ def look(offered: Capabilities) -> Availability:
         reason=f"accel={accel}: {found.reason}",
         version=f"{qemu_version()} accel={accel}",
         capabilities=capabilities,
+        emulated=not found.usable,
     )
