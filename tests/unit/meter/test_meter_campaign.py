@@ -95,3 +95,10 @@ def test_the_study_s_worker_hours_come_back_from_substrates_with_its_delays(tmp_
     assert round(worker_hours(1_000_000, quick.seconds(150))) == 6_495
     assert round(worker_hours(1_000_000, late.seconds(150))) == 11_811
     assert round(worker_hours(1_000_000, late.seconds(150) - quick.seconds(150))) == 5_316
+
+
+def test_a_quick_look_has_fewer_trials_of_what_a_bare_machine_lacks():
+    quick = Choices(quick=True)
+    assert [quick.count("host", "T0", steps) for steps in (0, 150)] == [20, 6]
+    assert [quick.count("docker?dispatch=api", "T0", steps) for steps in (0, 150)] == [7, 2]
+    assert quick.count("gvisor", "T2", 150) == 1
