@@ -1,5 +1,5 @@
 """The conformance suite on the drivers of virtual machines. By default the cases that a machine can get wrong by itself: what is the
-agent's alone is shown by `native` in the same run. All of them: DUTYFREE_TEST_MACHINES=1 (a quarter of an hour where KVM is not usable)."""
+agent's alone is shown by `native` in the same run. All of them: DUTYFREE_TEST_MACHINES=1 (half an hour where KVM is not usable)."""
 
 from typing import ClassVar
 
