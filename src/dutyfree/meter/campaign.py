@@ -34,8 +34,8 @@ QUICK: Mapping[str, Mapping[int, int]] = {
     "T2@repository": {0: 6},
     "T2@dependencies": {0: 6},
 }
-"""Trials by tier and steps in `--quick`: about two minutes for what a bare machine has. Other substrates get a third of them: one exec
-call of theirs takes as long as ten actions here."""
+"""Trials by tier and steps in `--quick`: about two minutes for what a bare machine has. Other substrates get a third of them: the
+slowest of them (gVisor) takes half of the time even so."""
 BARE = frozenset({"host", "native", "noop"})
 
 

@@ -92,8 +92,10 @@ class MicrovmSubstrate(OwningSubstrate):
 
         async def release() -> None:
             self._machines.pop(name, None)
-            disk.unlink(missing_ok=True)
-            await machine.end()
+            try:
+                await machine.end()
+            finally:
+                disk.unlink(missing_ok=True)
 
         birth = Birth(
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=release,
