@@ -21,9 +21,6 @@ from dutyfree.testing.machines import ASKED as MACHINES
 MISSES: dict[str, dict[str, str]] = tomllib.loads((Path(__file__).parent / "misses.toml").read_text())
 """By substrate, the numbers of what is known not to be contained or cannot be tried, with the reason; each must really fail."""
 
-PROMISED = {1, 2, 4, 8, 9, 14, 15, 18, 23, 28, 34, 47, 49, 52, 57, 67, 82, 83, 88, 98}
-
-
 PROBED = {"native": None} | {name: MACHINES if name == "microvm" else CONTAINERS for name in MISSES}
 """Substrates, and the variable that asks for them."""
 
@@ -54,16 +51,12 @@ def test_probe(name, probe):
     assert verdict.contained is True, verdict.reason
 
 
-def test_what_was_promised_first_is_in_the_catalogue():
-    assert {probe.id for probe in CATALOGUE} >= PROMISED
-
-
-def test_the_catalogue_is_whole():
-    assert {probe.id for probe in CATALOGUE} == set(range(1, 111))
+def test_no_probe_was_dropped():
+    assert {probe.id for probe in CATALOGUE} >= set(range(1, 111))
 
 
 def test_numbers_and_names_are_unique_and_in_order():
     numbers = [probe.id for probe in CATALOGUE]
     assert numbers == sorted(set(numbers))
     assert len({probe.name for probe in CATALOGUE}) == len(CATALOGUE)
-    assert all(1 <= number <= 110 for number in numbers)
+    assert numbers[0] == 1
