@@ -1,5 +1,8 @@
 """Workloads as data: the same commands every time, in the documented mix, with checks that bite."""
 
+import io
+import os
+import tarfile
 from collections import Counter
 
 import pytest
@@ -7,7 +10,7 @@ import pytest
 from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Outcome
 from dutyfree.meter.action import Check, digest
-from dutyfree.meter.workloads import bug, tier0, tier1, tier2, trace
+from dutyfree.meter.workloads import bug, material, tier0, tier1, tier2, trace
 from dutyfree.meter.workloads.material import Project
 from dutyfree.meter.workloads.tree import Tree
 
@@ -122,3 +125,19 @@ def test_what_is_no_trajectory_is_misuse(tmp_path, text):
     path.write_text(text)
     with pytest.raises(Misuse, match="trace"):
         trace.read_commands(path)
+
+
+@pytest.mark.parametrize("has_filters", [True, False])
+def test_material_unpacks_on_each_python_as_the_users_files(tmp_path, monkeypatch, has_filters):
+    if not has_filters:  # as in Python 3.11.0 to 3.11.3
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    member = tarfile.TarInfo("attrs/setup.py")
+    member.size, member.uid, member.gid, member.uname = 3, 4321, 4321, "daemon"
+    with tarfile.open(tmp_path / "it.tar.gz", "w:gz") as archive:
+        archive.addfile(member, io.BytesIO(b"1+1"))
+
+    material.unpack(tmp_path / "it.tar.gz", tmp_path / "out")
+
+    file = tmp_path / "out" / "attrs" / "setup.py"
+    assert file.read_bytes() == b"1+1"
+    assert (file.stat().st_uid, file.stat().st_gid) == (os.getuid(), os.getgid())
