@@ -31,22 +31,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def gives_everything_back(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = holdings()
+    before = holdings(orphans=False)
     yield
-    left = leaked(before, PATIENCE_S, sockets=not getattr(request.cls, "restless", False))
+    left = leaked(before, PATIENCE_S, sockets=not getattr(request.cls, "restless", False), orphans=False)
     assert not left, "left behind:\n" + "\n".join(f"  {kind}: {what}" for kind, what in left)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """End by saying what this machine could not run, and what would change that."""
-    reasons: dict[str, int] = {}
-    for report in terminalreporter.stats.get("skipped", []):
-        reason = (
-            report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        )
-        reasons[reason] = reasons.get(reason, 0) + 1
-    terminalreporter.section("not run on this machine")
-    for reason, count in sorted(reasons.items()):
-        terminalreporter.write_line(f"{count:4} × {reason}")
-    if not reasons:
-        terminalreporter.write_line("nothing: every test was run")

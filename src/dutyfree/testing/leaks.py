@@ -1,10 +1,11 @@
-"""What a process holds of the machine, so that a test can show that it gave everything back.
+"""The machine's resources that a process holds, so that a test can show that it gave everything back.
 
     before = holdings()
     ...
     assert not leaked(before)
 
-Other processes of the same machine may use dutyfree meanwhile: what names a live owner that is not ours is not counted.
+Other processes of the same machine may use dutyfree meanwhile. Only what names this process, a process that was seen
+below it, or nobody at all is charged to it; and, where nobody else may be at work, what dead owners left.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ _OWNER = re.compile(r"dutyfree-(?:[a-z]+-)?(\d+)-")
 _MARK = "dutyfree"
 _CGROUP_DEPTH = 4
 _STEP_S = 0.02
-_SHARED = {"dutyfree-cluster"}
-"""The machine's own: `make cluster`."""
+_SHARED = {"dutyfree-cluster", "dutyfree-docker"}
+"""Of the engines that everybody on this machine uses: `make substrates`, `make cluster`."""
+
+_family: set[int] = set()
+"""Every process that was seen below this one: what they leave when they die is ours."""
 
 
 class Holding(NamedTuple):
@@ -38,47 +42,51 @@ class Holding(NamedTuple):
     what: str
 
 
-def holdings() -> frozenset[Holding]:
-    """Everything this process and its sandboxes hold now."""
-    return frozenset([*_mounts(), *_cgroups(), *_processes(), *_descriptors(), *_directories(), *_threads()])
+def holdings(*, orphans: bool = True) -> frozenset[Holding]:
+    """Everything this process and its sandboxes hold now; with `orphans` also what any dead owner left."""
+    processes = [*_processes()]  # before the rest, which asks for the family
+    return frozenset([*processes, *_named(orphans=orphans), *_descriptors(), *_threads()])
 
 
-def leaked(before: frozenset[Holding], patience_s: float = 0.0, *, sockets: bool = True) -> list[Holding]:
-    """What is held now and was not then; without `sockets`, which somebody's connections may come and go by.
+def orphans() -> frozenset[Holding]:
+    """Mounts, cgroups and directories of dead owners, whoever started them."""
+    return frozenset(one for one in _named(orphans=True) if (pid := _owner(one.what)) and not _alive(pid))
+
+
+def leaked(
+    before: frozenset[Holding], patience_s: float = 0.0, *, sockets: bool = True, orphans: bool = True
+) -> list[Holding]:
+    """Return what is held now and was not then; without `sockets`, which somebody's connections may come and go by.
 
     With patience, what goes away by itself in that time is not a leak: a killed process is there until the kernel got to it.
     """
     deadline = time.monotonic() + patience_s
-    while (left := _added(before, sockets=sockets)) and time.monotonic() < deadline:
+    while left := sorted(holdings(orphans=orphans) - before):
+        left = [one for one in left if sockets or " -> socket:" not in one.what]
+        if not left or time.monotonic() >= deadline:
+            return left
         time.sleep(_STEP_S)
-    return left
+    return []
 
 
-def _added(before: frozenset[Holding], *, sockets: bool) -> list[Holding]:
-    return sorted(one for one in holdings() - before if sockets or " -> socket:" not in one.what)
+def _named(*, orphans: bool) -> Iterator[Holding]:
+    """Mounts, cgroups and directories with our mark in their names that are ours."""
 
+    def counts(name: str) -> bool:
+        return _ours(name, orphans=orphans)
 
-def _mounts() -> Iterator[Holding]:
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        if _MARK in line:
+        if _MARK in line and counts(line):
             yield Holding("mount", line)
-
-
-def _cgroups() -> Iterator[Holding]:
     root = "/sys/fs/cgroup"
     # A walk, which passes over what goes away while it looks: other owners' sandboxes come and go all the time.
     for place, names, _ in os.walk(root):
-        for name in [one for one in names if one.startswith(_MARK)]:
-            if _ours(name):
-                yield Holding("cgroup", f"{place}/{name}")
+        yield from (Holding("cgroup", f"{place}/{name}") for name in names if name.startswith(_MARK) and counts(name))
         deep = place.count("/") - root.count("/") >= _CGROUP_DEPTH
         names[:] = [] if deep else [one for one in names if not one.startswith(_MARK)]
-
-
-def _directories() -> Iterator[Holding]:
     for place in filter(os.path.isdir, {tempfile.gettempdir(), "/dev/shm"}):
         for name in os.listdir(place):
-            if name.startswith(_MARK) and _ours(name):
+            if name.startswith(_MARK) and counts(name):
                 yield Holding("directory", f"{place}/{name}")
 
 
@@ -109,7 +117,9 @@ def _descendants(parents: dict[int, int]) -> set[int]:
     family = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= more
-    return family - {os.getpid()}
+    family.remove(os.getpid())
+    _family.update(family)
+    return family
 
 
 def _stat(pid: int) -> tuple[str, int, str] | None:
@@ -128,18 +138,18 @@ def _environment(pid: int) -> bytes:
         return b""
 
 
-def _ours(name: str) -> bool:
-    """Unless it names a live owner that is neither this process nor below it."""
-    owner = _OWNER.match(name)
-    if owner is None:
-        return name not in _SHARED
-    pid = int(owner[1])
-    if pid == os.getpid() or not os.path.exists(f"/proc/{pid}"):
-        return True
-    parent: int | None = pid
-    while parent:
-        if parent == os.getpid():
-            return True
-        stat = _stat(parent)
-        parent = stat[1] if stat else None
-    return False
+def _ours(name: str, *, orphans: bool) -> bool:
+    """It names this process, one that was seen below it, a dead owner if that counts, or nobody that could be asked."""
+    pid = _owner(name)
+    if pid is None:
+        return not any(shared in name for shared in _SHARED)
+    return pid in _family | {os.getpid()} or (orphans and not _alive(pid))
+
+
+def _owner(name: str) -> int | None:
+    found = _OWNER.search(name)
+    return int(found[1]) if found else None
+
+
+def _alive(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
