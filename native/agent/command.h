@@ -22,7 +22,7 @@ struct command {
     uint32_t options;
     uint8_t ending; /* WIRE_ENDED_EXIT until we decide otherwise */
     bool leader_ended, output_done, leftovers;
-    uint64_t start_ns, run_ns, leftovers_until_ns;
+    uint64_t start_ns, run_ns, leftovers_until_ns, oom_kills_before;
     struct timer deadline, leftovers_timer;
 };
 

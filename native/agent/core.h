@@ -161,10 +161,13 @@ struct exit_report {
     uint8_t ending, flags;
     uint32_t code;
     uint64_t run_ns, cpu_ns, max_rss_bytes, omitted_bytes;
+    uint64_t oom_kills_before; /* exit_oom_kills() when it began */
 };
 /* Sends EXIT; a kill that the memory limit explains becomes an out-of-memory ending. */
 void exit_send(uint32_t channel, const struct exit_report *report);
 void exit_open(int oom_fd);
+/* Processes of the sandbox that the memory limit has killed so far. */
+uint64_t exit_oom_kills(void);
 uint64_t exit_cpu_ns(const struct rusage *usage);
 
 /* ---- serve.c ---- */

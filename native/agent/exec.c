@@ -36,6 +36,7 @@ static void report(struct command *command) {
         .cpu_ns = exit_cpu_ns(&command->process.usage),
         .max_rss_bytes = (uint64_t)command->process.usage.ru_maxrss * 1024,
         .omitted_bytes = capture_omitted(&command->capture),
+        .oom_kills_before = command->oom_kills_before,
     };
     report.flags = report.omitted_bytes ? 1 : 0;
     if (report.ending == WIRE_ENDED_EXIT && signalled)
@@ -178,7 +179,9 @@ static void not_executed(struct command *command, const char *name, int errnum) 
     uint8_t type = command->options & (WIRE_OPT_MERGE | WIRE_OPT_TERMINAL) ? WIRE_STDOUT : WIRE_STDERR;
     char line[512];
     int size = snprintf(line, sizeof line, "dutyfree: %.400s: %s\n", name, reason);
-    struct exit_report report = {.code = errnum == ENOENT ? 127 : 126, .run_ns = now_ns() - command->start_ns};
+    struct exit_report report = {.code = errnum == ENOENT ? 127 : 126,
+                                 .run_ns = now_ns() - command->start_ns,
+                                 .oom_kills_before = command->oom_kills_before};
     send_frame(command->channel.id, type, 0, line, (size_t)size, NULL, 0);
     exit_send(command->channel.id, &report);
     channel_close(&command->channel);
@@ -216,6 +219,7 @@ static void start(struct command *command, struct exec_request *request) {
         return;
     }
     command->process.mark = spawn.mark;
+    command->oom_kills_before = exit_oom_kills();
     command->start_ns = now_ns();
     pid_t pid = agent_spawn(&spawn);
     plumbing_started(&spawn);

@@ -8,29 +8,26 @@
 #include "core.h"
 
 static int counter_fd = -1;
-static uint64_t kills;
 
 /* memory.events (v2) and memory.oom_control (v1) both have a line "oom_kill N". */
-static uint64_t read_counter(void) {
+uint64_t exit_oom_kills(void) {
     char text[512];
     ssize_t got = counter_fd < 0 ? -1 : pread(counter_fd, text, sizeof text - 1, 0);
     if (got <= 0)
-        return kills;
+        return 0;
     text[got] = 0;
     const char *line = strstr(text, "oom_kill ");
-    return line ? strtoull(line + 9, NULL, 10) : kills;
+    return line ? strtoull(line + 9, NULL, 10) : 0;
 }
 
 void exit_open(int oom_fd) {
     counter_fd = oom_fd;
-    kills = read_counter();
 }
 
-/* True once per growth of the kill counter. */
-static bool saw_oom(void) {
-    uint64_t before = kills;
-    kills = read_counter();
-    return kills > before;
+/* Of the whole sandbox since the command began: the kernel does not say whose processes they were. */
+static uint64_t kills_since(uint64_t before) {
+    uint64_t now = exit_oom_kills();
+    return now <= before ? 0 : now - before < UINT16_MAX ? now - before : UINT16_MAX;
 }
 
 uint64_t exit_cpu_ns(const struct rusage *usage) {
@@ -51,9 +48,10 @@ void exit_send(uint32_t channel, const struct exit_report *report) {
     bool killed = report->ending == WIRE_ENDED_SIGNAL
                       ? report->code == SIGKILL
                       : report->ending == WIRE_ENDED_EXIT && report->code == 128 + SIGKILL;
-    at = put(at, killed && saw_oom() ? WIRE_ENDED_OOM : report->ending, 1);
+    uint64_t kills = kills_since(report->oom_kills_before);
+    at = put(at, killed && kills ? WIRE_ENDED_OOM : report->ending, 1);
     at = put(at, report->flags, 1);
-    at = put(at, 0, 2);
+    at = put(at, kills, 2);
     at = put(at, report->code, 4);
     at = put(at, report->run_ns, 8);
     at = put(at, report->cpu_ns, 8);

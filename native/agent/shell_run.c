@@ -19,7 +19,7 @@ struct run {
     uint8_t ending;
     uint32_t code;
     bool over, interrupted, answered;
-    uint64_t start_ns, run_ns;
+    uint64_t start_ns, run_ns, oom_kills_before;
     struct timer deadline, strike, ask, again;
     uint64_t ask_step_ns;
     int strikes, agains;
@@ -75,7 +75,8 @@ static void output_over(struct capture *capture) {
 
 static void report(struct run *run) {
     struct shell *shell = run->shell;
-    struct exit_report report = {.ending = run->ending, .code = run->code, .run_ns = run->run_ns};
+    struct exit_report report = {
+        .ending = run->ending, .code = run->code, .run_ns = run->run_ns, .oom_kills_before = run->oom_kills_before};
     uint64_t cpu_ns = shell->cpu_ns;
     if (shell->ended) {
         cpu_ns = exit_cpu_ns(&shell->process.usage);
@@ -260,6 +261,7 @@ static void start(struct shell *shell, struct run *run, uint32_t id, uint32_t op
     capture_attach(&run->capture.out, shell->out_fd, false);
     capture_attach(&run->capture.err, shell->err_fd, false);
     channel_open(&run->channel, id, &run_ops);
+    run->oom_kills_before = exit_oom_kills();
     run->start_ns = now_ns();
     if (deadline_ns && deadline_ns < UINT64_MAX - run->start_ns)
         timer_set(&run->deadline, run->start_ns + deadline_ns);

@@ -141,6 +141,11 @@ def _exit_code(outcome: Outcome) -> int:
     if outcome.ending == "oom":
         print("dutyfree: the command ran out of memory; a higher limit: --memory", file=sys.stderr)
         return KILLED
+    if outcome.oom_kills:
+        print(
+            f"dutyfree: the memory limit killed {outcome.oom_kills} process(es) of the command; a higher limit: --memory",
+            file=sys.stderr,
+        )
     if outcome.exit_code is not None:
         return outcome.exit_code
     return 128 + (outcome.signal or 9)

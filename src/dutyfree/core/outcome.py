@@ -44,6 +44,10 @@ class Outcome:
     """CPU time of the command and the children it waited for; 0 where the substrate cannot tell."""
     max_rss_bytes: int = 0
     """Largest resident set among them; 0 where the substrate cannot tell."""
+    oom_kills: int = 0
+    """Processes of the sandbox that its memory limit killed while the action ran, also those that the command survived:
+    an exit code of 0 says nothing of them. Actions that run at once each count them all, as the kernel does not say
+    whose they were; at most 65,535. 0 where the substrate cannot tell."""
 
     @property
     def ok(self) -> bool:

@@ -133,6 +133,7 @@ def outcome_of(said: Exit, stdout: bytes, stderr: bytes, total_ns: int, overdue:
         total_ns=total_ns,
         cpu_ns=said.cpu_ns,
         max_rss_bytes=said.max_rss_bytes,
+        oom_kills=said.oom_kills,
     )
 
 

@@ -34,6 +34,7 @@ class Exit(NamedTuple):
     cpu_ns: int
     max_rss_bytes: int
     omitted_bytes: int
+    oom_kills: int
 
 
 class Failure(NamedTuple):
@@ -61,14 +62,14 @@ def parse_exit(payload: memoryview) -> Exit:
     """EXIT."""
     if len(payload) != 40:
         raise Violation(f"EXIT has {len(payload)} bytes, not 40")
-    ending, flags, zero, code, run_ns, cpu_ns, rss, omitted = _EXIT.unpack(payload)
-    if ending > 5 or flags > 3 or zero:
+    ending, flags, oom_kills, code, run_ns, cpu_ns, rss, omitted = _EXIT.unpack(payload)
+    if ending > 5 or flags > 3:
         raise Violation(f"EXIT has ending {ending}, flags {flags}")
     if code > (64 if ending == 1 else 255):
         raise Violation(f"EXIT has the code {code}")
     if max(run_ns, cpu_ns, rss, omitted) > _MAX_I64:
         raise Violation("EXIT has a count that no command can reach")
-    return Exit(_ENDINGS[ending], code, bool(flags & 1), bool(flags & 2), run_ns, cpu_ns, rss, omitted)
+    return Exit(_ENDINGS[ending], code, bool(flags & 1), bool(flags & 2), run_ns, cpu_ns, rss, omitted, oom_kills)
 
 
 def parse_error(payload: memoryview) -> Failure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from dutyfree.core.errors import DutyfreeError, Unsupported
 from dutyfree.core.spec import ISOLATION_ORDER
-from dutyfree.testing.base import NotOffered, Suite
+from dutyfree.testing.base import NotOffered, Suite, shell_of
 
 FORK = """
 import os, signal
@@ -26,6 +27,9 @@ except BlockingIOError:
     pass
 print(len(children), flush=True)
 """
+ALLOCATE = ["python3", "-c", "x = b'x' * (512 << 20)"]
+SUPERVISE = "import subprocess, sys; subprocess.run(sys.argv[1:])"
+"""What a test runner does: it goes on when a process of its own was killed."""
 LISTEN = "import socket; socket.create_server(('127.0.0.1', 8124)); print('ok', flush=True)"
 
 
@@ -98,6 +102,11 @@ class IsolationSuite(Suite):
 
 
 class LimitSuite(Suite):
+    def counting(self) -> None:
+        """Go on only if something of ours is inside: an exec call per command tells an exit code and nothing else."""
+        if self.substrate.capabilities.dispatch != "agent":
+            raise NotOffered("oom_kills")
+
     async def test_more_processes_than_the_limit_cannot_be_had(self) -> None:
         box = await self.limited(pids=16)
         try:
@@ -111,9 +120,36 @@ class LimitSuite(Suite):
     async def test_more_memory_than_the_limit_ends_as_oom(self) -> None:
         box = await self.limited(memory_bytes=64 << 20)
         try:
-            outcome = await box.run(["python3", "-c", "x = b'x' * (512 << 20)"], timeout_s=60)
+            outcome = await box.run(ALLOCATE, timeout_s=60)
             assert outcome.ending == "oom"
             assert (await box.run(["true"], timeout_s=30)).ok
+        finally:
+            await box.destroy()
+
+    async def test_what_the_memory_limit_killed_is_told_where_the_command_survives_it(self) -> None:
+        self.counting()
+        box = await self.limited(memory_bytes=64 << 20)
+        try:
+            for command in ALLOCATE, ["python3", "-c", SUPERVISE, *ALLOCATE]:
+                survived = await box.run(["sh", "-c", '"$@"; exit 0', "sh", *command], timeout_s=60)
+                assert (survived.ending, survived.exit_code, survived.oom_kills) == ("exit", 0, 1)
+            killed = await box.run(ALLOCATE, timeout_s=60)
+            assert (killed.ending, killed.oom_kills) == ("oom", 1)
+            assert (await box.run(["true"], timeout_s=30)).oom_kills == 0
+        finally:
+            await box.destroy()
+
+    async def test_what_the_memory_limit_killed_is_told_of_shells_and_streams_too(self) -> None:
+        self.counting()
+        box = await self.limited(memory_bytes=64 << 20)
+        script = f"{shlex.join(ALLOCATE)}; true"
+        try:
+            outcome = await (await box.start(script)).wait()
+            assert (outcome.ending, outcome.exit_code, outcome.oom_kills) == ("exit", 0, 1)
+            shell = await shell_of(box)
+            outcome = await shell.run(script)
+            assert (outcome.ending, outcome.exit_code, outcome.oom_kills) == ("exit", 0, 1)
+            assert (await shell.run("true")).oom_kills == 0
         finally:
             await box.destroy()
 

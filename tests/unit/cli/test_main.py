@@ -63,6 +63,14 @@ def test_run_says_137_when_the_command_was_killed():
     assert dutyfree("run", "-s", "host", "--", "kill -9 $$").returncode == 137
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="memory is limited for root")
+def test_what_the_memory_limit_killed_is_told_though_the_command_ends_well():
+    command = "python3 -c \"x = b'x' * (512 << 20)\"; echo on"
+    out = dutyfree("run", "-s", "native", "--memory", "64M", "--", command)
+    assert (out.returncode, out.stdout) == (0, b"on\n")
+    assert b"the memory limit killed 1 process" in out.stderr
+
+
 def test_run_sets_variables_and_place():
     out = dutyfree("run", "-s", "host", "--env", "A=1=2", "--cwd", "/usr", "--", "echo $A $PWD")
     assert out.stdout == b"1=2 /usr\n"

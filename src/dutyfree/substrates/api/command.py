@@ -113,7 +113,7 @@ class Runner:
         start_ns = now_ns()
         kept = Kept(limit_bytes)
         ended, ending = await self.carry(wanted, kept, timeout_s, kept.over if fatal_output else None)
-        code, note = ended.exit_code, b""
+        code, note, kills = ended.exit_code, b"", 0
         if ended.refusal is not None and ending is None:
             code, note = ending_of(ended.refusal, cwd=wanted.cwd, user=wanted.user, sandbox=self.sandbox)
             if code == _NOT_FOUND and wanted.argv[0] == "bash" and self.shell == "bash":
@@ -121,7 +121,7 @@ class Runner:
                 wanted = replace(wanted, argv=["sh", *wanted.argv[1:]])
                 return await self.run(wanted, limit_bytes, timeout_s=timeout_s, fatal_output=fatal_output)
             kept = Kept(limit_bytes)
-        elif ending is None and code == _KILLED and self.limited_memory and await self._saw_oom():
+        elif ending is None and code == _KILLED and self.limited_memory and (kills := await self._new_oom_kills()):
             ending = "oom"
         total_ns = now_ns() - start_ns
         return Outcome(
@@ -134,6 +134,7 @@ class Runner:
             omitted_bytes=kept.omitted_bytes,
             run_ns=self.floor.run_ns(total_ns) if ended.run_ns is None else min(ended.run_ns, total_ns),
             total_ns=total_ns,
+            oom_kills=kills,
         )
 
     async def carry(
@@ -171,13 +172,13 @@ class Runner:
             self.give_up("a command could not be killed")
             raise SandboxLost("the sandbox is gone: a command could not be killed", sandbox=self.sandbox)
 
-    async def _saw_oom(self) -> bool:
+    async def _new_oom_kills(self) -> int:
         kept = Kept(4096)
         with contextlib.suppress(Unsupported):  # who cannot be root sees an exit code of 137
             await self.execute(Execution(argv=["sh", "-c", COUNT_OOM], user="0"), kept)
         counts = [int(line.split()[1]) for line in kept.stdout.kept().splitlines() if line.split()[1:]]
         before, self.oom_kills = self.oom_kills, max([self.oom_kills, *counts])
-        return self.oom_kills > before
+        return self.oom_kills - before
 
 
 async def _dropped(task: asyncio.Future[Ended]) -> None:
