@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -42,6 +44,22 @@ def test_measure_and_report_on_host_and_noop(tmp_path):
         assert row["failures"] == 0
         assert sum(row["decomposition_s"].values()) == pytest.approx(row["mean_s"], rel=0.01)
     assert summary["instrument"]["per_action_s"] < rows["host", "T0", 10]["amortised_action_s"]
+
+
+@pytest.mark.parametrize("missing", ["noop", "host"])
+def test_the_reports_advice_for_a_missing_substrate_works_as_it_is_printed(tmp_path, missing):
+    out = tmp_path / "run"
+    other = {"noop": "host", "host": "noop"}[missing]
+    asked = ("-s", other, "--tier=T0", "--steps", "0,10", "--trials", "3", "-o", out)
+    assert dutyfree("measure", *asked).returncode == 0
+    line = next(line for line in dutyfree("report", out).stdout.splitlines() if "was not measured" in line)
+    for command in re.findall(r"`(dutyfree .*?)`", line):
+        done = dutyfree(*shlex.split(command)[1:], *(("--trials", "3") if " measure " in command else ()))
+        assert done.returncode == 0, done.stderr
+    assert "was not measured" not in done.stdout
+    found = json.loads((out / "summary.json").read_text())
+    assert {row["substrate"] for row in found["results"]} == {"host", "noop"}
+    assert set(found["subjects"]) == {"host", "noop"}
 
 
 def test_project_prints_the_tables(tmp_path):

@@ -26,6 +26,7 @@ HELP = "what this machine can run, and the exact command that enables the rest"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its options."""
+    parser.description = f"{HELP}. A substrate that can tell only by trying runs `true` in one sandbox."
     parser.add_argument("--json", action="store_true", help="the same for programs")
     parser.add_argument(
         "--markdown", action="store_true", help="the table of all drivers, from their declarations and not this machine"

@@ -12,7 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from dutyfree.core.contract import Driver
+from dutyfree.core.contract import Capabilities, Driver
+from dutyfree.core.declaration import Declares
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.core.spec import Limits
 from dutyfree.meter import campaign
@@ -49,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--trials", type=_positive, metavar="N", help="of each configuration (default: 100, less with --quick)")
     add("--trials-for", action="append", default=[], metavar="S=N", help="another number for one substrate, such as a slow "
         "one; repeat it")  # fmt: skip
-    add("--quick", action="store_true", help="few trials: about two minutes on a bare machine")
+    add("--quick", action="store_true", help="few trials: about two minutes on a bare machine; of substrates "
+        "that are not named, container engines get T0 only and slower ones nothing")  # fmt: skip
     add("--seed", type=int, default=1, metavar="N", help="of the order of trials (default: %(default)s)")
     add("--parallel", default="1", metavar="N,…", help="rollouts in flight together; 1,8 measures both (%(default)s)")
     add("--warmup", type=_count, default=1, metavar="N", help="warm-up trials per substrate and tier (%(default)s)")
@@ -86,10 +88,11 @@ def progress_console() -> Console:
 
 
 async def _measure(args: argparse.Namespace, console: Console) -> int:
-    choices = _choices(args)
+    names = args.substrate or _available(console, quick=args.quick)
+    choices = _choices(args, unasked=frozenset(() if args.substrate else names))
     workloads = _workloads(args, console)
     async with AsyncExitStack() as stack:
-        subjects = [await _connect(name, stack) for name in args.substrate or _available(console)]
+        subjects = [await _connect(name, stack) for name in names]
         if len({subject.label for subject in subjects}) != len(subjects):
             raise Misuse("names the same substrate twice", field="--substrate")
         server = None
@@ -138,7 +141,7 @@ def _weight(cohort: Cohort) -> float:
     return len(cohort) * (0.02 + (cell.steps + 4) * _STEP_COST_S.get(cell.tier, 0.05))
 
 
-def _choices(args: argparse.Namespace) -> Choices:
+def _choices(args: argparse.Namespace, unasked: frozenset[str]) -> Choices:
     memory = args.memory_mib * (1 << 20) if args.memory_mib else None
     return Choices(
         steps=_numbers("--steps", args.steps, low=0),
@@ -154,6 +157,7 @@ def _choices(args: argparse.Namespace) -> Choices:
         limits=Limits(cpus=args.cpus, memory_bytes=memory),
         storage=args.storage,
         command=_given(sys.argv),
+        unasked=unasked,
         unisolated_trace=args.trace_unisolated,
     )
 
@@ -203,24 +207,28 @@ async def _connect(name: str, stack: AsyncExitStack) -> Subject:
     return Subject(label=name, name=plain if only_dispatch else name, substrate=substrate, hollow=plain == "noop")
 
 
-def _available(console: Console) -> list[str]:
+def _available(console: Console, *, quick: bool) -> list[str]:
     """Everything this machine can run in reasonable time and for nothing, each driver in each of the dispatch modes it declares."""
     names: list[str] = []
     for name, load in registry.drivers():
         try:
             driver = load()
-            why = _left_out(name, driver)
+            why = _left_out(name, driver, quick=quick)
         except Unavailable as error:
             driver, why = None, str(error)
         if why is not None:
             console.print(f"not measured: {name}: {why}", soft_wrap=True)
             continue
-        modes = getattr(driver, "dispatches", ())
+        modes = tuple(dict.fromkeys(offered.dispatch for offered in _declared(driver)))
         names += [f"{name}?dispatch={mode}" for mode in modes] if len(modes) > 1 else [name]
     return names
 
 
-def _left_out(name: str, driver: Driver) -> str | None:
+def _declared(driver: Driver | None) -> Sequence[Capabilities]:
+    return driver.declared() if isinstance(driver, Declares) else ()
+
+
+def _left_out(name: str, driver: Driver, *, quick: bool) -> str | None:
     """Why it is not measured unasked; None: it is."""
     found = driver.probe()
     if not found.available:
@@ -229,15 +237,20 @@ def _left_out(name: str, driver: Driver) -> str | None:
         return f"each sandbox is paid for; name it to measure it: -s {name}"
     if found.emulated:
         return f"emulated here, it takes minutes for what takes others seconds; name it to measure it: -s {name}"
+    if quick and any(offered.isolation in ("kernel", "vm") for offered in _declared(driver)):
+        return f"a kernel of its own is slow to start, and left out of --quick; name it to measure it: -s {name}"
     return None
 
 
 def _announce(prepared: Prepared, console: Console) -> None:
     for problem in prepared.problems:
         console.print(f"warning: {problem}")
+    missing: dict[tuple[str, str], list[str]] = {}
     for (label, tier), offer in prepared.offers.items():
         if not offer.offered:
-            console.print(f"not offered: {label} {tier}: {offer.reason}")
+            missing.setdefault((label, offer.reason), []).append(tier)
+    for (label, reason), tiers in missing.items():
+        console.print(f"not offered: {label} {', '.join(tiers)}: {reason}", soft_wrap=True)
     if not prepared.todo:
         console.print("nothing left to measure: the directory holds every trial of this plan")
     elif prepared.done:

@@ -378,7 +378,7 @@ class Substrate(ABC):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Availability:
-    """What a driver knows about this machine without starting anything: one line of `dutyfree doctor`."""
+    """What a driver knows about this machine without starting anything; `dutyfree doctor` begins with it."""
 
     available: bool
     reason: str

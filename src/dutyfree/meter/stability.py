@@ -6,7 +6,9 @@ Judges results that are already made; changes none.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from scipy import stats
@@ -28,7 +30,7 @@ def doubts(found: Sequence[Result], manifest: Mapping[str, Any], directory: str)
     again = _command(manifest, directory)
     lines = [line for result in found if not _hollow(result, manifest) for line in _of_result(result)]
     if not any(result.key.substrate == REFERENCE for result in found):
-        lines.append(f"no tax: the host reference was not measured; add `-s {REFERENCE}` in a new directory")
+        lines.append(f"no tax: the host reference was not measured; {beside(manifest, directory, REFERENCE)}")
     solid = [r for r in found if r.summary and not _hollow(r, manifest)]
     lines += _wide(solid, again) + _few(solid, again) + _busy(solid, manifest)
     return lines + _software(manifest) + _routes(manifest)
@@ -133,16 +135,27 @@ def _routes(manifest: Mapping[str, Any]) -> list[str]:
     return [f"{', '.join(names)}: {how}"] if names else []
 
 
-def _command(manifest: Mapping[str, Any], directory: str) -> str:
+def beside(manifest: Mapping[str, Any], directory: str, substrate: str) -> str:
+    """How to have one more substrate in the report of a run: a directory holds one plan, and cannot take it."""
+    other = f"{directory.rstrip('/')}-{substrate}"
+    again = _command(manifest, other, dropped={"-s", "--substrate", "--trials-for"}, added=("-s", substrate))
+    return f"`{again}`, then `{shlex.join(['dutyfree', 'report', directory, other])}`"
+
+
+def _command(
+    manifest: Mapping[str, Any],
+    directory: str,
+    *,
+    dropped: AbstractSet[str] = frozenset({"--trials"}),
+    added: Sequence[str] = (),
+) -> str:
     """The run's own command, ready to be extended."""
-    given = list(manifest["protocol"]["command"])
+    valued = {"-o", "--output", *dropped}
+    words = iter(manifest["protocol"]["command"])
     kept: list[str] = []
-    skip = False
-    for word in given:
-        if skip:
-            skip = False
-        elif word in {"--trials", "-o", "--output", "--quick"}:
-            skip = word != "--quick"
-        elif not word.startswith(("--trials=", "--output=")):
+    for word in words:
+        if word in valued:
+            next(words, None)
+        elif word.partition("=")[0] not in valued and not (word[:2] in valued and word[1] != "-"):
             kept.append(word)
-    return " ".join(["dutyfree", "measure", *kept, "-o", directory])
+    return shlex.join(["dutyfree", "measure", *kept, *added, "-o", directory])

@@ -75,6 +75,9 @@ class RecordWriter:
         self._file.close()
 
 
+_PARTS = ("subjects", "workloads")
+
+
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
     """Replace the manifest, atomically."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -148,7 +151,13 @@ def load(directories: Sequence[Path]) -> Run:
         records += found
         problems += wrong
     _check_alike(directories, manifests, records)
-    return Run(manifest=manifests[0], records=tuple(records), problems=tuple(problems))
+    return Run(manifest=_merged(manifests), records=tuple(records), problems=tuple(problems))
+
+
+def _merged(manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    """The first one, with the substrates and workloads that only the others have."""
+    parts = {name: {key: v for one in reversed(manifests) for key, v in one[name].items()} for name in _PARTS}
+    return manifests[0] | parts
 
 
 def _check_alike(directories: Sequence[Path], manifests: list[dict[str, Any]], records: list[Record]) -> None:

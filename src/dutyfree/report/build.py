@@ -41,7 +41,7 @@ def build(directories: Sequence[Path]) -> Report:
 
 def _write(target: Path, run: Run, found: list[Result]) -> Report:
     warnings = [str(problem) for problem in run.problems] + doubts(found, run.manifest, str(target))
-    overhead = tables.overhead(found)
+    overhead = tables.overhead(found, run.manifest, str(target))
     every = [
         tables.substrates(run.manifest),
         study.table(found),

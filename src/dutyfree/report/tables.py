@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dutyfree.meter.record import COMPONENTS
+from dutyfree.meter.stability import beside
 from dutyfree.meter.summary import REFERENCE, Result, instrument
 from dutyfree.meter.workloads import loop
 from dutyfree.report import state
@@ -216,11 +217,11 @@ def training(found: Sequence[Result]) -> Table:
     )
 
 
-def overhead(found: Sequence[Result]) -> str:
+def overhead(found: Sequence[Result], manifest: Mapping[str, Any], directory: str) -> str:
     """One sentence on the instrument itself."""
     own = instrument(found)
     if own is None:
-        return "The instrument's own overhead was not measured: add `-s noop`."
+        return f"The instrument's own overhead was not measured: {beside(manifest, directory, INSTRUMENT)}."
     return (
         f"The instrument's own overhead is {seconds(own['per_action_s'])} per action ({own['steps']:.0f}-step "
         "rollouts on a substrate that does nothing, without set-up, over their actions). It is part of every number here; nothing is "

@@ -9,6 +9,7 @@ from synthetic import MS, Delays
 from dutyfree.core.errors import Misuse
 from dutyfree.meter.campaign import Choices
 from dutyfree.meter.projection import curves, worker_hours
+from dutyfree.meter.stability import FEW
 from dutyfree.meter.store import read_manifest, read_records
 from dutyfree.meter.summary import results
 
@@ -97,8 +98,17 @@ def test_the_study_s_worker_hours_come_back_from_substrates_with_its_delays(tmp_
     assert round(worker_hours(1_000_000, late.seconds(150) - quick.seconds(150))) == 5_316
 
 
-def test_a_quick_look_has_fewer_trials_of_what_a_bare_machine_lacks():
-    quick = Choices(quick=True)
-    assert [quick.count("host", "T0", steps) for steps in (0, 150)] == [20, 6]
-    assert [quick.count("docker?dispatch=api", "T0", steps) for steps in (0, 150)] == [7, 2]
-    assert quick.count("gvisor", "T2", 150) == 1
+def test_a_quick_look_has_enough_trials_for_a_tax_and_little_of_what_nobody_named():
+    docker, gvisor = "docker?dispatch=api", "gvisor?dispatch=api"
+    quick = Choices(quick=True, unasked=frozenset({"host", docker}))
+    for label in ("host", gvisor):
+        for tier in ("T0", "T1", "T2"):
+            assert all(quick.count(label, tier, steps) >= FEW for steps in (0, 150))
+    assert [quick.count(docker, "T0", steps) for steps in (0, 10, 150)] == [8, 8, 0]
+    assert quick.count(docker, "T2", 150) == 0
+
+
+def test_more_trials_of_a_quick_look_are_of_the_same_cells():
+    more = Choices(quick=True, trials=30, unasked=frozenset({"host", "docker"}))
+    assert [more.count("docker", "T0", steps) for steps in (0, 150)] == [30, 0]
+    assert more.count("host", "T2", 150) == 30

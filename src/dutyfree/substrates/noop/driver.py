@@ -29,7 +29,8 @@ CAPABILITIES = Capabilities(
     dispatch="api",
     networks=frozenset({"host", "none"}),
     users=False,
-    notes={"isolation": "nothing is run at all"},
+    process_tree=False,
+    notes={"isolation": "nothing is run at all", "process_tree": "there are no processes"},
 )
 
 
