@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 import dutyfree
 
 
@@ -121,7 +123,7 @@ def test_there_is_no_other_way_out_and_no_resolver():
         )
         return direct, resolved, server.visits
 
-    direct, resolved, visits = play(work, "127.0.0.1:{port}")
+    direct, resolved, visits = play(work, "localhost:{port}", "127.0.0.0/8:{port}")
     assert not direct.ok
     assert not resolved.ok
     assert visits == 0
@@ -172,3 +174,57 @@ def test_programs_are_told_of_the_proxy_and_the_caller_may_say_otherwise():
     lines = asyncio.run(run())
     assert "HTTPS_PROXY=http://127.0.0.1:1080" in lines
     assert "HTTP_PROXY=mine" in lines
+
+
+def test_a_port_of_the_loopback_that_is_named_is_reached_without_the_proxy_which_programs_do_not_ask_for_it():
+    async def work(box, server):
+        direct = await box.run(["curl", "-sS", f"http://127.0.0.1:{server.port}/x"], timeout_s=60)
+        async with (await box.fork(1))[0] as fork:
+            again = await fork.run(["curl", "-sS", f"http://127.0.0.1:{server.port}/x"], timeout_s=60)
+        return direct, again
+
+    for outcome in play(work, "127.0.0.1:{port}", "127.0.0.1:*"):
+        assert b"GET /x HTTP/1.1" in outcome.stdout, outcome
+
+
+def test_the_proxys_own_port_cannot_be_one_of_the_owners():
+    async def run():
+        async with dutyfree.connect("native") as substrate:
+            spec = dutyfree.Spec(network=dutyfree.Egress(allow=["127.0.0.1:1080"]))
+            with pytest.raises(dutyfree.Misuse, match="provide"):
+                await substrate.create(spec)
+
+    asyncio.run(run())
+
+
+HOARD = """
+import socket, sys
+kept = []
+for _ in range(200):
+    s = socket.create_connection(("127.0.0.1", 1080), timeout=20)
+    s.sendall(b"CONNECT 127.0.0.1:%d HTTP/1.1\\r\\n\\r\\n" % int(sys.argv[1]))
+    answer = s.recv(200)
+    if b" 200 " in answer: kept.append(s)
+    else: print(answer.decode().splitlines()[0])
+print(len(kept))
+"""
+
+
+def test_connections_are_bounded_and_the_rest_is_refused_in_words():
+    async def run():
+        async with asyncio.timeout(120):
+            held = []
+            server = await asyncio.start_server(lambda *streams: held.append(streams), "127.0.0.1", 0)
+            port = server.sockets[0].getsockname()[1]
+            async with dutyfree.connect("native") as substrate:
+                spec = dutyfree.Spec(network=dutyfree.Egress(allow=[f"127.0.0.1:{port}"]))
+                async with substrate.create(spec) as box:
+                    outcome = await box.run(["python3", "-c", HOARD, str(port)])
+            for _, writer in held:
+                writer.close()
+            server.close()
+            return outcome.stdout.decode().splitlines()
+
+    *refused, kept = asyncio.run(run())
+    assert int(kept) <= 128
+    assert refused == ["HTTP/1.1 503 Service Unavailable"] * (200 - int(kept))

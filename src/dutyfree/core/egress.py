@@ -17,8 +17,22 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Range = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _NAME = re.compile(r"(?:\*\.)?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-_EMBEDDING = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::/96")))
-"""Ranges whose addresses stand for an IPv4 address that a gateway may unpack: as special as can be."""
+_SPECIAL: tuple[_Range, ...] = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12",
+            "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16",
+            "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
+            "::/3", "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3ffe::/16", "3fff::/20", "4000::/2", "8000::/1",
+        ),
+    )
+)  # fmt: skip
+"""IANA's special-purpose registries, and Azure's wire server among ordinary addresses. Spelled out, since what
+`ipaddress` calls global differs between versions of Python. Of IPv6, 2000::/3 is all that is in ordinary use: what lies
+beyond it (loopback, ULA, link-local, site-local, SRv6, NAT64, IPv4 in disguise) is special."""
+
+_LOOPBACK = ipaddress.IPv4Network("127.0.0.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +59,13 @@ class Egress:
             raise Misuse(f"must be a list of host:port, not {type(self.allow).__name__}", field="network.allow")
         object.__setattr__(self, "allow", tuple(self.allow))
         object.__setattr__(self, "_rules", tuple(map(_parse, self.allow)))
+
+    @property
+    def loopback_ports(self) -> tuple[int, ...]:
+        """The ports of 127.0.0.1 that are named one by one."""
+        return tuple(
+            dict.fromkeys(rule.port for rule in self._rules if rule.range == _LOOPBACK and rule.port is not None)
+        )
 
     def allows_name(self, name: str, port: int) -> bool:
         """The name may be resolved for this port. It must be as `host_name` gives it."""
@@ -73,6 +94,8 @@ def host_name(text: str) -> str | None:
 
 def literal(text: str) -> Address | None:
     """The address that a text says, in the usual notation only; None: it is not one."""
+    if "%" in text:  # a scope, as in fe80::1%eth0, would choose an interface of the host
+        return None
     try:
         return ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
     except ValueError:
@@ -86,19 +109,20 @@ def unmapped(address: Address) -> Address:
 
 def special(address: Address) -> bool:
     """Not an ordinary address of the internet."""
-    if isinstance(address, ipaddress.IPv6Address) and any(address in embedding for embedding in _EMBEDDING):
-        return True
-    return not address.is_global or address.is_multicast
+    # ISATAP puts an IPv4 address below any prefix, for a tunnel of the host to unpack.
+    isatap = isinstance(address, ipaddress.IPv6Address) and int(address) >> 32 & 0xFCFFFFFF == 0x5EFE
+    return isatap or any(address in range_ for range_ in _SPECIAL)
 
 
 def _covers_special(range_: _Range, address: Address) -> bool:
     """By a range that is itself special: 0.0.0.0/0 says nothing about the metadata service."""
-    return (
-        address in range_
-        and special(range_.network_address)
-        and special(range_.broadcast_address)
-        and range_.prefixlen >= 8
-    )
+    if address not in range_ or range_.prefixlen < 8:
+        return False
+    return range_.num_addresses == 1 or any(_within(range_, special_) for special_ in _SPECIAL)
+
+
+def _within(range_: _Range, other: _Range) -> bool:
+    return range_.version == other.version and range_.network_address in other and range_.prefixlen >= other.prefixlen
 
 
 def _matches(rule: str, name: str) -> bool:

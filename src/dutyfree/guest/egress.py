@@ -15,18 +15,27 @@ from contextlib import suppress
 from typing import Final
 
 from dutyfree.core.egress import Egress, host_name, literal
+from dutyfree.core.errors import Misuse
 from dutyfree.core.pending import finish
-from dutyfree.guest.forward import AgentForward, Streams
-from dutyfree.guest.http import Asked, BadRequest, asked_by_http, refusal
+from dutyfree.guest.budget import SHARED
+from dutyfree.guest.forward import AgentForward, Streams, reach_of
+from dutyfree.guest.http import Asked, BadRequest, asked_by_http, body, refusal
 from dutyfree.guest.link import Link
+from dutyfree.guest.pipe import connected
+from dutyfree.guest.resolver import Resolver
 
 PORT: Final = 1080
 """Inside, on loopback."""
+MAX_CLIENTS: Final = 256
+"""Clients inside at once, those included that only ask."""
 MAX_CONNECTIONS: Final = 128
+"""To the outside at once; fewer where the owner's descriptors are few (`budget`)."""
 _ASK_TIMEOUT_S: Final = 30.0
 _CONNECT_TIMEOUT_S: Final = 30.0
 _PIECE: Final = 64 << 10
-_GRANTED, _NOT_ALLOWED, _UNREACHABLE, _NO_COMMAND = 0, 2, 4, 7
+_GRANTED, _FULL, _NOT_ALLOWED, _UNREACHABLE, _NO_COMMAND = 0, 1, 2, 4, 7
+_CODES: Final = {403: _NOT_ALLOWED, 502: _UNREACHABLE, 503: _FULL}
+"""What SOCKS says for a status of HTTP."""
 
 
 def proxy_env() -> Mapping[str, str]:
@@ -39,48 +48,56 @@ def proxy_env() -> Mapping[str, str]:
 class Refused(Exception):
     """The policy, or the network, says no; the text is for whoever asked."""
 
-    def __init__(self, why: str, *, allowed: bool) -> None:
+    def __init__(self, why: str, *, status: int) -> None:
         super().__init__(why)
-        self.allowed = allowed
+        self.status = status
 
 
 class EgressForward(AgentForward):
     """A provided port whose connections are answered here. Owns the connections to the outside."""
 
+    _counts = False
+
     def __init__(self, link: Link, policy: Egress) -> None:
         super().__init__(link)
         self._policy = policy
         self._served: set[asyncio.Task[None]] = set()
+        self._resolver = Resolver()
+        self._direct: list[AgentForward] = []
 
     async def open(self) -> None:
-        """Listen inside."""
+        """Listen inside: for what asks the proxy, and at the ports of the owner's loopback that are on the list.
+
+        Programs do not ask a proxy for 127.0.0.1 (`NO_PROXY`): what listens there is their own, as a rule.
+        """
         await self.provide(PORT, self._reached)
+        for port in self._policy.loopback_ports:
+            if port == PORT:
+                raise Misuse(f"127.0.0.1:{PORT} is the proxy's own inside; use Sandbox.provide", field="network.allow")
+            forward = AgentForward(self._link)
+            self._direct.append(forward)
+            await forward.provide(port, reach_of(("127.0.0.1", port)))
 
     async def _close(self) -> None:
         for task in self._served:
             task.cancel()
+        for forward in self._direct:
+            await forward.close()
         await super()._close()
         while self._served:
             await asyncio.wait(self._served)
 
     async def _reached(self) -> Streams:
-        """Somebody inside has connected: a pair of sockets, with us at the other end."""
-        if len(self._served) >= MAX_CONNECTIONS or self._closing is not None:
+        """Somebody inside has connected: a pair of streams, with us at the other end."""
+        if len(self._served) >= MAX_CLIENTS or self._closing is not None:
             raise ConnectionRefusedError
-        ours, theirs = socket.socketpair()
-        try:
-            streams = await asyncio.open_connection(sock=theirs)
-            task = asyncio.ensure_future(self._serve(ours))
-        except BaseException:
-            ours.close()
-            theirs.close()
-            raise
+        ours, theirs = connected()
+        task = asyncio.ensure_future(self._serve(*ours))
         self._served.add(task)
         task.add_done_callback(self._served.discard)
-        return streams
+        return theirs
 
-    async def _serve(self, sock: socket.socket) -> None:
-        reader, writer = await asyncio.open_connection(sock=sock)
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             # The peer may go at any time, and the outside may break: both only end this connection.
             with suppress(OSError, asyncio.IncompleteReadError, TimeoutError, BadRequest):
@@ -97,29 +114,30 @@ class EgressForward(AgentForward):
         self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, socks: bool
     ) -> None:
         try:
-            out_reader, out_writer = await self._connect(asked.host, asked.port)
+            with SHARED.connection(self.connections, MAX_CONNECTIONS) as room:
+                out_reader, out_writer = await self._connect(asked.host, asked.port, room=room)
+                try:
+                    writer.write(_socks_reply(_GRANTED) if socks else asked.granted)
+                    out_writer.write(asked.first)
+                    await _both_ways(asked, reader, writer, out_reader, out_writer)
+                finally:
+                    out_writer.close()
         except Refused as why:
-            code = _UNREACHABLE if why.allowed else _NOT_ALLOWED
-            writer.write(_socks_reply(code) if socks else refusal(502 if why.allowed else 403, str(why)))
+            writer.write(_socks_reply(_CODES[why.status]) if socks else refusal(why.status, str(why)))
             await writer.drain()
-            return
-        try:
-            writer.write(_socks_reply(_GRANTED) if socks else asked.granted)
-            out_writer.write(asked.first)
-            await _both_ways(reader, writer, out_reader, out_writer)
-        finally:
-            out_writer.close()
 
-    async def _connect(self, host: str, port: int) -> Streams:
+    async def _connect(self, host: str, port: int, *, room: bool) -> Streams:
         """Connect to an address that was checked, never to a name."""
+        if not room:
+            raise Refused("this sandbox has as many connections as it may have", status=503)
         address = literal(host)
         name = host_name(host) if address is None else None
         if address is not None:
             found: list[tuple[int, str]] = [(socket.AF_INET6 if address.version == 6 else socket.AF_INET, str(address))]
         elif name is not None and self._policy.allows_name(name, port):
-            found = await _resolve(name, port)
+            found = await self._resolve(name, port)
         else:
-            raise Refused(f"{host}:{port} is not on the allow-list", allowed=False)
+            raise Refused(f"{host}:{port} is not on the allow-list", status=403)
         allowed = [
             (f, a)
             for f, a in found
@@ -127,19 +145,15 @@ class EgressForward(AgentForward):
         ]
         if not allowed:
             why = "its address is a special one and not on the allow-list" if name else "is not on the allow-list"
-            raise Refused(f"{host}:{port}: {why}" if name else f"{host}:{port} {why}", allowed=False)
+            raise Refused(f"{host}:{port}: {why}" if name else f"{host}:{port} {why}", status=403)
         return await _connect_any(allowed, port)
 
-
-async def _resolve(name: str, port: int) -> list[tuple[int, str]]:
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-            found = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError, UnicodeError) as error:
-        raise Refused(f"{name} cannot be resolved: {error}", allowed=True) from error
-    # A scope, as in fe80::1%eth0, would choose an interface of the host.
-    return [(family, str(address[0]).partition("%")[0]) for family, _, _, _, address in found]
+    async def _resolve(self, name: str, port: int) -> list[tuple[int, str]]:
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                return await self._resolver.resolve(name, port)
+        except (OSError, TimeoutError, UnicodeError) as error:
+            raise Refused(f"{name} cannot be resolved: {error}", status=502) from error
 
 
 async def _connect_any(addresses: list[tuple[int, str]], port: int) -> Streams:
@@ -150,7 +164,7 @@ async def _connect_any(addresses: list[tuple[int, str]], port: int) -> Streams:
                 return await asyncio.open_connection(address, port, family=family)
         except (OSError, TimeoutError) as error:
             last = error
-    raise Refused(f"{addresses[0][1]}:{port} does not answer: {last}", allowed=True)
+    raise Refused(f"{addresses[0][1]}:{port} does not answer: {last}", status=502)
 
 
 async def _asked_by_socks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Asked | None:
@@ -179,12 +193,13 @@ def _socks_reply(code: int) -> bytes:
 
 
 async def _both_ways(
+    asked: Asked,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     out_reader: asyncio.StreamReader,
     out_writer: asyncio.StreamWriter,
 ) -> None:
-    there = asyncio.ensure_future(_copy(reader, out_writer))
+    there = asyncio.ensure_future(_send(asked, reader, out_writer))
     back = asyncio.ensure_future(_copy(out_reader, writer))
     try:
         await asyncio.gather(there, back)
@@ -196,6 +211,16 @@ async def _both_ways(
 
 async def _over(*tasks: asyncio.Future[None]) -> None:
     await asyncio.wait(tasks)
+
+
+async def _send(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async for piece in body(asked, reader):
+        writer.write(piece)
+        await writer.drain()
+    while await reader.read(_PIECE):
+        pass  # after the request's own body: what would be another request
+    if writer.can_write_eof():
+        writer.write_eof()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

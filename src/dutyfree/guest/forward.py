@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Final, Self
 
 from dutyfree.core.errors import Misuse
 from dutyfree.core.pending import finish
 from dutyfree.guest.argument import whole
+from dutyfree.guest.budget import SHARED
 from dutyfree.guest.channel import Call, Channel, Opening
 from dutyfree.guest.flow import Credit, Inbox
 from dutyfree.guest.link import Link
@@ -106,6 +108,9 @@ class Listener(Opening):
 class AgentForward:
     """`Forward` over a link."""
 
+    _counts = True
+    """Whether a connection made inside takes one of the owner's descriptors."""
+
     def __init__(self, link: Link) -> None:
         self._link = link
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,6 +119,8 @@ class AgentForward:
         self._reach: Reach | None = None
         self._port = 0
         self._closing: asyncio.Future[None] | None = None
+        self.connections: set[object] = set()
+        """Of the owner's descriptors, those in use because somebody inside has connected."""
 
     @property
     def port(self) -> int:
@@ -198,11 +205,16 @@ class AgentForward:
         writer: asyncio.StreamWriter | None = None
         try:
             if self._reach is not None:
-                reader, writer = await self._reach()
-                self._link.send(frame(relay.number, WINDOW, U64.pack(RELAY_WINDOW)))
-                await self._pump(relay, reader, writer)
+                with SHARED.connection(self.connections, MAX_RELAYS) if self._counts else nullcontext(True) as room:
+                    if not room:
+                        raise ConnectionRefusedError
+                    reader, writer = await self._reach()
+                    self._link.send(frame(relay.number, WINDOW, U64.pack(RELAY_WINDOW)))
+                    await self._pump(relay, reader, writer)
+                    writer.close()
         except OSError:
-            # The owner's service does not answer: for the client inside this is a connection that is closed at once.
+            # The owner's service does not answer, or the sandbox has as many connections as it may have: for the client
+            # inside this is a connection that is closed at once.
             self._link.abandon(relay)
         finally:
             if writer is not None:
@@ -226,11 +238,11 @@ class AgentForward:
             sending.cancel()
             await finish(_over(sending))
 
-    async def _to_agent(self, relay: Relay, reader: asyncio.StreamReader, local: socket.socket) -> None:
-        tcp = local.family != socket.AF_UNIX
+    async def _to_agent(self, relay: Relay, reader: asyncio.StreamReader, local: socket.socket | None) -> None:
+        tcp = local is not None and local.family != socket.AF_UNIX
         try:
             while piece := await reader.read(_PIECE):
-                if tcp:
+                if local is not None and tcp:
                     # It lasts for a moment only. Without it who sends in small pieces, as git does, waits 40 ms for our word.
                     local.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 if not await relay.credit.send(DATA, piece):

@@ -14,6 +14,7 @@ from dutyfree.core.errors import DutyfreeError, Unsupported
 from dutyfree.probe.archive import PROBES as ARCHIVE
 from dutyfree.probe.clock import PROBES as CLOCK
 from dutyfree.probe.contamination import PROBES as CONTAMINATION
+from dutyfree.probe.egress import PROBES as EGRESS
 from dutyfree.probe.escape import PROBES as ESCAPE
 from dutyfree.probe.exhaustion import PROBES as EXHAUSTION
 from dutyfree.probe.file_api import PROBES as FILE_API
@@ -42,6 +43,7 @@ def _assemble() -> tuple[Probe, ...]:
         INTERFERENCE,
         REWARD,
         NETWORK,
+        EGRESS,
         CLOCK,
     )
     probes = sorted((probe for group in groups for probe in group), key=lambda probe: probe.id)

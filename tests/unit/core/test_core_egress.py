@@ -35,6 +35,9 @@ def test_names_match_whole_labels_and_their_port(rule, name, port, expected):
     [
         "127.0.0.1", "169.254.169.254", "10.0.0.1", "172.17.0.1", "192.168.1.1", "100.100.100.200", "0.0.0.0", "224.0.0.1", "::1", "::",
         "fd00:ec2::254", "fe80::1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "::7f00:1", "255.255.255.255",
+        "168.63.129.16", "192.0.0.192", "192.0.0.9", "192.88.99.1", "198.19.0.1", "240.0.0.1", "239.255.255.250",
+        "fec0::a9fe:a9fe", "5f00::1", "100::1", "100:0:0:1::1", "64:ff9b:1::a9fe:a9fe", "2001:2::1", "2001:20::1", "3fff::1", "4000::1",
+        "2600:1:2:3:0:5efe:a9fe:a9fe", "2600:1:2:3:200:5efe:a9fe:a9fe",
     ],
 )  # fmt: skip
 def test_no_name_leads_to_a_special_address(address):
@@ -49,6 +52,9 @@ def test_a_special_address_is_allowed_by_naming_it_or_a_special_range():
     assert allowed(["127.0.0.1:443"], "::ffff:127.0.0.1")
     assert not allowed(["10.0.0.5:443"], "10.0.0.5", port=80)
     assert not allowed(["10.0.0.0/16:443"], "10.1.0.1")
+    assert allowed(["168.63.129.16:443"], "168.63.129.16")
+    assert not allowed(["168.63.0.0/16:443", "192.0.0.0/16:443"], "168.63.129.16")
+    assert not allowed(["192.0.0.0/16:443"], "192.0.0.192")
 
 
 def test_an_ordinary_address_needs_a_name_or_a_range():
@@ -94,5 +100,7 @@ def test_names_and_literals_are_told_apart():
     assert host_name("x" * 300) is None
     assert literal("[::1]") == ipaddress.ip_address("::1")
     assert literal("0x7f.1") is None
+    assert literal("fe80::1%eth0") is None
     assert special(ipaddress.ip_address("127.0.0.1"))
-    assert not special(ipaddress.ip_address("1.1.1.1"))
+    for ordinary in ("1.1.1.1", "168.63.129.17", "192.0.1.1", "2606:4700:4700::1111", "2001:4860:4860::8888"):
+        assert not special(ipaddress.ip_address(ordinary))

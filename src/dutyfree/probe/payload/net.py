@@ -80,6 +80,22 @@ def ask_proxy(port: int, requests: list[str]) -> dict[str, Any]:
     return {"answers": answers}
 
 
+def hoard_proxy(port: int, target: int, count: int) -> dict[str, Any]:
+    """Connect through the proxy as often as it lets us, and keep what it grants."""
+    kept = []
+    for _ in range(count):
+        try:
+            stream = socket.create_connection(("127.0.0.1", port), timeout=5)
+            stream.sendall(f"CONNECT 127.0.0.1:{target} HTTP/1.1\r\n\r\n".encode())
+            if b" 200 " in stream.recv(100):
+                kept.append(stream)
+            else:
+                stream.close()
+        except OSError:
+            continue
+    return {"granted": len(kept)}
+
+
 def sniff(mark: str, seconds: float) -> dict[str, Any]:
     """Raw and packet sockets; says when it listens, and whether the mark came by."""
     sockets = []
@@ -135,4 +151,11 @@ def serve(port: int, abstract: str, seconds: float) -> dict[str, Any]:
     return {"visitors": visitors}
 
 
-ATTEMPTS = {"connect": connect, "ask-proxy": ask_proxy, "resolve": resolve, "sniff": sniff, "serve": serve}
+ATTEMPTS = {
+    "connect": connect,
+    "ask-proxy": ask_proxy,
+    "hoard-proxy": hoard_proxy,
+    "resolve": resolve,
+    "sniff": sniff,
+    "serve": serve,
+}
