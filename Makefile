@@ -8,6 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROGRAMS := dutyfree-agent dutyfree-spawner dutyfree-machine
 PACKAGED := $(addprefix src/dutyfree/_native/,$(PROGRAMS))
+# Tests wait more than they compute: workers beyond the processors pay.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --durations=10
 NATIVE_SOURCES := $(wildcard native/*/*.c native/*/*.h)
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
@@ -28,8 +31,11 @@ bench: setup ## measure every substrate of this machine (quick profile); writes 
 study: develop ## (root, Debian) the whole study on this machine, TRIALS=20 of each (slow substrates fewer), into docs/study; resumable
 	scripts/study.sh $(or $(TRIALS),20)
 
-test: develop check ## every test this machine can run; ends with what it could not run, and why
-	$(BIN)/python -m pytest
+test: develop check ## the tests this machine can run in minutes; ends with what was left out, and the command for it
+	$(PYTEST) --slow=without
+
+test-all: test ## and the slow proofs: engines, virtual machines, sanitizers, fuzzers, faults (40 minutes where everything is installed)
+	$(PYTEST) --slow=only
 
 check: develop ## linters, types, formatting: what must be clean before a change goes in
 	$(BIN)/ruff check

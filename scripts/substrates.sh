@@ -41,17 +41,16 @@ install_package() { # program, package
 }
 
 # Debian 12's own runsc knows the ptrace platform only. The newer one comes from backports, by package lists of our own:
-# the machine's sources are read for the mirror and not changed.
-install_runsc() {
+# the machine's sources are read for the mirror and not changed. In a shell of its own, whose end removes them.
+install_runsc() (
     if installed runsc; then
         say "runsc is there"
         return
     fi
-    local mirror scratch options
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' 'Created-By: Packages' 2>/dev/null | head -n 1)
     if [ -n "$mirror" ]; then
         scratch=$(mktemp -d)
-        trap 'rm -rf "$scratch"' RETURN
+        trap 'rm -rf "$scratch"' EXIT
         mkdir -p "$scratch/lists/partial"
         chmod -R a+rX "$scratch"
         echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $BACKPORTS_SUITE main" >"$scratch/list"
@@ -63,7 +62,7 @@ install_runsc() {
         fi
     fi
     install_package runsc runsc
-}
+)
 
 # Packages for guests are downloaded and unpacked, never installed: this machine keeps its own kernel and runs no sshd.
 unpack_packages() { # target, package...

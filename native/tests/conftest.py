@@ -19,7 +19,9 @@ PR_SET_CHILD_SUBREAPER = 36
 def build(folder: str) -> Path:
     target = f"{folder}/dutyfree-agent"
     flags = ["SANITIZE=1"] if folder == "build-sanitize" else []
-    subprocess.run(["make", "-s", "-C", str(NATIVE), *flags, target], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["flock", str(NATIVE), "make", "-s", "-C", str(NATIVE), *flags, target], check=True, stdout=subprocess.DEVNULL
+    )
     return NATIVE / target
 
 
@@ -29,7 +31,10 @@ def inherits_orphans() -> None:
     assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
-@pytest.fixture(scope="session", params=["build", "build-sanitize"])
+@pytest.fixture(
+    scope="session",
+    params=["build", pytest.param("build-sanitize", marks=pytest.mark.slow("the C programs under sanitizers"))],
+)
 def program(request: pytest.FixtureRequest) -> Path:
     return build(request.param)
 

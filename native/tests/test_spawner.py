@@ -21,11 +21,16 @@ NATIVE = Path(__file__).resolve().parent.parent
 BASE = 7
 
 
-@pytest.fixture(scope="session", params=["build", "build-sanitize"])
+@pytest.fixture(
+    scope="session",
+    params=["build", pytest.param("build-sanitize", marks=pytest.mark.slow("the C programs under sanitizers"))],
+)
 def spawner(request: pytest.FixtureRequest) -> Path:
     flags = ["SANITIZE=1"] if request.param == "build-sanitize" else []
     target = f"{request.param}/dutyfree-spawner"
-    subprocess.run(["make", "-s", "-C", str(NATIVE), *flags, target], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["flock", str(NATIVE), "make", "-s", "-C", str(NATIVE), *flags, target], check=True, stdout=subprocess.DEVNULL
+    )
     return NATIVE / target
 
 

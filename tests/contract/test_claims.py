@@ -11,6 +11,8 @@ from test_pods import ENDLESS, EXEC_GAPS
 from dutyfree.testing import ContractSuite, SharedSuite
 from dutyfree.testing.cluster import TEMPLATE
 
+pytestmark = pytest.mark.slow("a Kubernetes cluster")
+
 
 @pytest.fixture(scope="module")
 def cold(claims: str) -> dict[str, str]:

@@ -10,6 +10,8 @@ from dutyfree.testing import ContractSuite, SharedSuite, Suite
 from dutyfree.testing.isolation import FORK
 from dutyfree.testing.lifecycle import is_lost
 
+pytestmark = pytest.mark.slow("container engines and runtimes")
+
 API_GAPS = {
     "test_a_signal_that_is_not_ours_is_told_apart_from_an_exit": "an exec call reports a signal as an exit code of 128 + n",
     "test_what_a_command_leaves_running_is_killed_at_its_end": "nothing of ours is inside to notice leftovers",

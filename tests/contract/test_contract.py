@@ -29,6 +29,7 @@ class TestNative(ContractSuite):
     substrate_name = "native"
 
 
+@pytest.mark.slow("the contract on a pool")
 class TestWarmHost(TestHost):
     substrate_name = "warm:host"
 
@@ -38,6 +39,7 @@ class TestWarmHost(TestHost):
 
 
 @needs("native")
+@pytest.mark.slow("the contract on a pool")
 class TestWarmNative(ContractSuite):
     substrate_name = "warm:native"
 

@@ -10,7 +10,7 @@ from dutyfree.testing import ContractSuite
 from dutyfree.testing.protocol.daytona import IMAGE
 from dutyfree.testing.protocol.server import Served, served
 
-pytestmark = pytest.mark.protocol
+pytestmark = [pytest.mark.slow("vendors' SDKs over their wire formats"), pytest.mark.protocol]
 
 WHOLE = "the vendor has whole processors and GiB; parts of them are refused"
 LIMIT_THAT_KILLS = "test_output_beyond_the_limit_is_fatal_if_asked"

@@ -13,7 +13,7 @@ from dutyfree.substrates.registry import connect
 from dutyfree.testing import ContractSuite
 from dutyfree.testing.protocol.server import Served, served
 
-pytestmark = pytest.mark.protocol
+pytestmark = [pytest.mark.slow("vendors' SDKs over their wire formats"), pytest.mark.protocol]
 
 HELD_UP = "the script that carries a command waits for the output's end, whoever keeps it open"
 GAPS = {

@@ -10,6 +10,8 @@ from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.vm.ssh import obstacle
 from dutyfree.testing import ContractSuite, SharedSuite
 
+pytestmark = pytest.mark.slow("virtual machines")
+
 MICROVM_CASES = {
     "test_a_substrate_says_what_it_is",
     "test_a_sandbox_that_is_entered_is_destroyed_at_the_end",

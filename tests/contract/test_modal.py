@@ -13,6 +13,8 @@ from dutyfree.substrates.registry import connect
 from dutyfree.testing import ContractSuite, SharedSuite
 from dutyfree.testing.protocol.server import Served, served
 
+pytestmark = pytest.mark.slow("vendors' SDKs over their wire formats")
+
 NO_COUNT = "what stands for the vendor's containers here shows no count of kills inside"
 
 

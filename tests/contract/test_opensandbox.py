@@ -9,6 +9,8 @@ from dutyfree.core.contract import Substrate
 from dutyfree.testing import ContractSuite, SharedSuite
 from dutyfree.testing.sharing import Commons
 
+pytestmark = pytest.mark.slow("container engines and runtimes")
+
 HELD_UP = "the script that carries a command ends with its output, whoever keeps that open"
 
 

@@ -7,6 +7,8 @@ from test_containers import DISPATCH
 
 from dutyfree.testing import ContractSuite, SharedSuite
 
+pytestmark = pytest.mark.slow("a Kubernetes cluster")
+
 HELD_UP = "containerd's exec waits for the output's end, whoever keeps it open"
 EXEC_GAPS = {
     "test_a_signal_that_is_not_ours_is_told_apart_from_an_exit": "an exec call reports a signal as an exit code of 128 + n",

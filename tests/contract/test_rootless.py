@@ -9,6 +9,8 @@ from test_containers import PODMAN_GAPS, ContainerSuite
 
 from dutyfree.substrates.podman.service import Service
 
+pytestmark = pytest.mark.slow("container engines and runtimes")
+
 
 @pytest.fixture(scope="module")
 def rootless_options(rootless_user: str, bench: None) -> Iterator[dict[str, str]]:

@@ -11,6 +11,8 @@ from dutyfree.substrates.registry import connect
 from dutyfree.testing import ContractSuite, SharedSuite
 from dutyfree.testing.sshd import private_sshd
 
+pytestmark = pytest.mark.slow("the contract over ssh")
+
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:

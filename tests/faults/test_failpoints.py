@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the spawner has all i
 
 @pytest.fixture(scope="session")
 def program():
-    command = ["make", "-s", "-C", str(NATIVE), "FAULTS=1", "build-faults/dutyfree-spawner"]
+    command = ["flock", str(NATIVE), "make", "-s", "-C", str(NATIVE), "FAULTS=1", "build-faults/dutyfree-spawner"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return NATIVE / "build-faults" / "dutyfree-spawner"
 

@@ -15,6 +15,8 @@ from dutyfree.substrates.image.store import Manifest, Store
 from dutyfree.substrates.image.verify import verify
 from dutyfree.testing.image import Layout, layer, member
 
+pytestmark = pytest.mark.slow("a store whose users are killed at every step")
+
 POINTS = 60
 """Steps at which the child is killed, spread over all it takes."""
 

@@ -43,7 +43,7 @@ def missing(target):
 
 def command(target, keep):
     if target in NATIVE_TARGETS:
-        subprocess.run(["make", "-s", "-C", str(NATIVE), "FUZZ=1"], check=True)
+        subprocess.run(["flock", str(NATIVE), "make", "-s", "-C", str(NATIVE), "FUZZ=1"], check=True)
         write_seeds(target, keep / "seeds")
         place = Path("/keep") if target == "agent" else keep
         return [

@@ -3,6 +3,8 @@
 import pytest
 from run import TARGETS, executions, fuzz, missing
 
+pytestmark = pytest.mark.slow("seconds of every fuzzer")
+
 SECONDS, SEED = 8, 1
 
 

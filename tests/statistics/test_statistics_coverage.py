@@ -5,6 +5,8 @@ import pytest
 
 from dutyfree.meter import stats
 
+pytestmark = pytest.mark.slow("intervals hold what they say")
+
 TRIALS = 300
 
 

@@ -19,6 +19,8 @@ from dutyfree.substrates.kubernetes.owner import Owner
 from dutyfree.substrates.registry import connect
 from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
 
+pytestmark = pytest.mark.slow("a Kubernetes cluster")
+
 BENCH = Spec(image="bench")
 
 

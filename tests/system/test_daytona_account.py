@@ -17,7 +17,7 @@ from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
 from dutyfree.testing.protocol.daytona import IMAGE, SNAPSHOT
 from dutyfree.testing.protocol.server import Served, served
 
-pytestmark = pytest.mark.protocol
+pytestmark = [pytest.mark.slow("vendors' SDKs over their wire formats"), pytest.mark.protocol]
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,8 @@ from dutyfree.substrates.registry import connect
 from dutyfree.substrates.sweep import owner_mark
 from dutyfree.testing.hardened import check_hardened
 
+pytestmark = pytest.mark.slow("container engines and runtimes")
+
 
 def asked(socket, what):
     connection = HTTPConnection("engine")

@@ -20,7 +20,7 @@ from dutyfree.cli.measure import _available
 from dutyfree.core.contract import Sandbox
 from dutyfree.testing.protocol.server import PATIENCE_S, Served, served
 
-pytestmark = pytest.mark.protocol
+pytestmark = [pytest.mark.slow("vendors' SDKs over their wire formats"), pytest.mark.protocol]
 
 SECRET = "e2b_wrong_0123456789abcdef"
 CLIENT = """

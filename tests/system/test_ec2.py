@@ -14,6 +14,8 @@ from dutyfree.substrates.ec2.cloud import Cloud
 from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
 from dutyfree.testing.sshd import private_sshd
 
+pytestmark = pytest.mark.slow("vendors' SDKs over their wire formats")
+
 IMAGE = "ami-12c6146b"
 """One of those the server knows from the start."""
 

@@ -21,6 +21,8 @@ from dutyfree.substrates.registry import connect
 from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
 from dutyfree.testing.hardened import check_hardened
 
+pytestmark = pytest.mark.slow("a Kubernetes cluster")
+
 BENCH = Spec(image="bench")
 
 

@@ -17,7 +17,7 @@ from dutyfree.substrates.registry import find
 from dutyfree.testing.base import exists, until
 from dutyfree.testing.protocol.server import PATIENCE_S, Served, served
 
-pytestmark = pytest.mark.protocol
+pytestmark = [pytest.mark.slow("vendors' SDKs over their wire formats"), pytest.mark.protocol]
 
 WRONG = "as-wrong-0123456789abcdef"
 CLIENT = """

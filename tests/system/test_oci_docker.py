@@ -21,6 +21,8 @@ from dutyfree.substrates.registry import connect
 from dutyfree.testing.daemons import Missing, docker_socket
 from dutyfree.testing.registry import registry
 
+pytestmark = pytest.mark.slow("container engines and runtimes")
+
 TAG = "dutyfree-test:layers"
 DOCKERFILE = r"""
 FROM scratch

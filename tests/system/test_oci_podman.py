@@ -13,6 +13,8 @@ from dutyfree.substrates.engine.options import ask
 from dutyfree.substrates.image.store import Store
 from dutyfree.testing.daemons import detached, end, wait_for
 
+pytestmark = pytest.mark.slow("container engines and runtimes")
+
 DOCKERFILE = """
 FROM scratch
 COPY fs /

@@ -39,7 +39,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 """Kills itself while the server makes its sandbox, or while a command runs in it."""
 
-pytestmark = pytest.mark.usefixtures("opensandbox")
+pytestmark = [pytest.mark.slow("container engines and runtimes"), pytest.mark.usefixtures("opensandbox")]
 
 
 @pytest.fixture(scope="module", autouse=True)

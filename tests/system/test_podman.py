@@ -12,6 +12,7 @@ from dutyfree.substrates.registry import connect
 
 found = driver.probe()
 pytestmark = [
+    pytest.mark.slow("container engines and runtimes"),
     pytest.mark.skipif(not found.available, reason=f"podman: {found.reason}; enable: {found.enable}"),
     pytest.mark.usefixtures("bench"),
 ]

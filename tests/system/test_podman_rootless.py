@@ -12,7 +12,11 @@ from dutyfree.core.spec import Limits, Spec
 from dutyfree.substrates.podman.account import Account
 from dutyfree.substrates.registry import connect
 
-pytestmark = [pytest.mark.usefixtures("bench"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.slow("container engines and runtimes"),
+    pytest.mark.usefixtures("bench"),
+    pytest.mark.timeout(300),
+]
 
 CGROUP_V2 = Path("/sys/fs/cgroup/cgroup.controllers").exists()
 

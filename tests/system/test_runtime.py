@@ -12,7 +12,7 @@ from dutyfree.substrates.image.rootfs import fingerprint
 from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.registry import connect, find
 
-pytestmark = pytest.mark.usefixtures("bench")
+pytestmark = [pytest.mark.slow("container engines and runtimes"), pytest.mark.usefixtures("bench")]
 
 
 @pytest.fixture(params=["runc", "gvisor"])

@@ -14,7 +14,7 @@ from dutyfree.core.spec import Limits, Spec
 from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.registry import connect
 
-pytestmark = [pytest.mark.usefixtures("machines"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow("virtual machines"), pytest.mark.usefixtures("machines"), pytest.mark.timeout(900)]
 
 BENCH = Spec(image="bench")
 COUNTING = "(i=0; while :; do i=$((i+1)); echo $i >/tmp/count; sleep 0.1; done) >/dev/null 2>&1 &"

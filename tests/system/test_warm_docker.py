@@ -7,6 +7,8 @@ import pytest
 from dutyfree import Commands, Files, Spec, StageFailed
 from dutyfree.warm import Settings, open_pool
 
+pytestmark = pytest.mark.slow("container engines and runtimes")
+
 STAGES = (
     Files(files={"/srv/hello": b"hello\n"}),
     Commands(commands=["cat hello hello > twice"], cwd="/srv"),

@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from dutyfree.core.errors import Unsupported
 from dutyfree.core.outcome import Outcome
-from dutyfree.core.pending import Pending
+from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Isolation, Network, Spec, Storage
 from dutyfree.core.timeline import Timeline
 
@@ -326,6 +326,13 @@ class Sandbox(ABC):
     async def destroy(self) -> None:
         """End everything the sandbox owns and wait until it is gone. Calling it twice, or after its death, is fine."""
 
+    async def __aenter__(self) -> Self:
+        """Enter a sandbox that was awaited before: destroyed at the end of the block."""
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await finish(self.destroy())
+
     def _unsupported(self, ability: str) -> Unsupported:
         note = self.capabilities.notes.get(ability)
         return Unsupported(f"{ability} is not offered{': ' + note if note else ''}", sandbox=self.id)
@@ -374,6 +381,13 @@ class Substrate(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Destroy what is left and release everything. Calling it twice is fine."""
+
+    async def __aenter__(self) -> Self:
+        """Enter a substrate that was awaited before: closed at the end of the block."""
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await finish(self.close())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

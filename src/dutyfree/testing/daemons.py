@@ -11,6 +11,7 @@ meanwhile is its own affair, and not a leak of a test.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import select
 import shutil
@@ -49,7 +50,10 @@ def provide_bench() -> str | None:
     if not any(map(find_program, PROGRAMS)) and not docker.probe().available:
         return "no container engine and no runtime is installed; enable: make substrates"
     store = Store.default()
+    # Several workers may ask at once; the first one builds.
+    lock = os.open(store.root, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         with suppress(Unavailable):
             resolve("bench", store)
             return None
@@ -57,6 +61,7 @@ def provide_bench() -> str | None:
     except DutyfreeError as error:
         return str(error)
     finally:
+        os.close(lock)
         store.close()
     return None
 

@@ -51,6 +51,11 @@ class LifecycleSuite(Suite):
         await box.destroy()
         assert await is_lost(box)
 
+    async def test_a_sandbox_that_was_awaited_can_still_be_entered(self) -> None:
+        async with await self.box() as box:
+            assert (await box.run(["true"])).ok
+        assert await is_lost(box)
+
     async def test_a_sandbox_that_is_entered_is_destroyed_at_the_end(self) -> None:
         async with self.box() as box:
             assert not await is_lost(box)
