@@ -306,9 +306,11 @@ class Sandbox(ABC):
         """
         raise self._unsupported("forward")
 
-    async def snapshot(self, key: str | None = None) -> Snapshot:
+    async def snapshot(self, key: str | None = None, *, spec: Spec | None = None) -> Snapshot:
         """Save the files as they are now, as an image that `create` can start from; processes go on afterwards.
 
+        The image also remembers the `env`, `cwd` and `user` of this sandbox, for whatever a later `Spec` leaves open:
+        a field that is given there wins, and variables are merged. `spec` has it remember another spec's instead.
         It is complete when this returns and invisible before. `key` names it (one that is there already is kept, as
         the same recipe was run twice); without one it gets a name of its own and is removed with the substrate.
         """

@@ -9,6 +9,7 @@ Nothing happens before one of the two, and a `Pending` can be used once.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -42,6 +43,17 @@ class Pending(Generic[T]):
     def close(self) -> None:
         """Give up a `Pending` that was never used (otherwise Python warns about the coroutine)."""
         self._start.close()
+
+    async def abandon(self) -> None:
+        """Give up a `Pending` that was never used, with what is kept for it: it is begun, and taken back at once."""
+        if inspect.getcoroutinestate(self._start) != inspect.CORO_CREATED:
+            return
+        task = asyncio.ensure_future(self._start)
+        await asyncio.sleep(0)  # a task that is cancelled before its first step never takes it
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is None:
+            await self._release(task.result())
 
 
 async def finish(work: Awaitable[None]) -> None:

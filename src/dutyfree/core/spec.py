@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from dutyfree.core.egress import Egress
 from dutyfree.core.errors import Misuse
@@ -64,6 +64,25 @@ class Limits:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
+class Starts(Protocol):
+    """What an image says of the actions in its sandboxes."""
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """Variables."""
+        ...
+
+    @property
+    def cwd(self) -> str | None:
+        """Working directory."""
+        ...
+
+    @property
+    def user(self) -> str | None:
+        """Whom they run as."""
+        ...
+
+
 class Stage:
     """One step of the chain that leads from an image to a start state; the kinds there are stand in `core.stage`."""
 
@@ -114,6 +133,10 @@ class Spec:
             value = getattr(self, name)
             if value is not None:
                 _check_number(name, value, low=0.001, high=_MAX_SECONDS)
+
+    def over(self, image: Starts) -> dict[str, Any]:
+        """The `env`, `cwd` and `user` that actions start with: this spec's own where it names them, else the image's."""
+        return {"env": {**image.env, **self.env}, "cwd": self.cwd or image.cwd, "user": self.user or image.user}
 
 
 def check_text(name: str, value: object) -> str:

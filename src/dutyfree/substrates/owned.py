@@ -14,6 +14,7 @@ from typing import Protocol
 from dutyfree.core.contract import Sandbox, Snapshot
 from dutyfree.core.delegate import Delegate
 from dutyfree.core.pending import Pending, finish
+from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import Timeline
 from dutyfree.guest.argument import forks
 
@@ -25,7 +26,7 @@ class Owner(Protocol):
         """A fresh one of the same name and origin as `box`, which is gone already."""
         ...
 
-    async def save(self, box: Sandbox, key: str | None) -> Snapshot:
+    async def save(self, box: Sandbox, key: str | None, spec: Spec) -> Snapshot:
         """`Sandbox.snapshot`."""
         ...
 
@@ -46,11 +47,11 @@ class OwnedSandbox(Delegate):
         """Held by whoever replaces or ends what is beneath."""
         self._over = False
 
-    async def snapshot(self, key: str | None = None) -> Snapshot:
+    async def snapshot(self, key: str | None = None, *, spec: Spec | None = None) -> Snapshot:
         """Save the files as they are now."""
         if not self.capabilities.snapshot:
             raise self._unsupported("snapshot")
-        return await self._owner.save(self, key)
+        return await self._owner.save(self, key, spec or self.spec)
 
     async def fork(self, n: int) -> Sequence[Pending[Sandbox]]:
         """`n` sandboxes that start from these files."""

@@ -78,22 +78,22 @@ class RenewingSubstrate(OwningSubstrate, Generic[Origin]):
             spec = replace(spec, lifetime_s=max(left_s, 0.001))
         return await self._start(spec, box.id, now, self._origin(box))
 
-    async def save(self, box: Sandbox, key: str | None) -> Snapshot:
+    async def save(self, box: Sandbox, key: str | None, spec: Spec) -> Snapshot:
         """`Sandbox.snapshot`."""
-        return await self._save(box.id, self._origin(box), key)
+        return await self._save(box.id, self._origin(box), key, spec)
 
     def _origin(self, box: Sandbox) -> Origin:
         if box.id not in self._origins:
             raise SandboxLost("the sandbox is gone: it was destroyed", driver=self.name, sandbox=box.id)
         return self._origins[box.id]
 
-    async def _save(self, name: str, origin: Origin, key: str | None) -> Snapshot:  # noqa: ARG002 - for drivers
+    async def _save(self, name: str, origin: Origin, key: str | None, spec: Spec) -> Snapshot:  # noqa: ARG002 - for drivers
         """What a driver that offers snapshots implements."""
         raise Unsupported("snapshot is not offered", driver=self.name, sandbox=name)
 
     async def fork(self, box: Sandbox, n: int) -> Sequence[Pending[Sandbox]]:
         """`Sandbox.fork`: one snapshot, kept until the last of its sandboxes has ended."""
-        snapshot = await self.save(box, None)
+        snapshot = await self.save(box, None, box.spec)
         self._shared[snapshot.image] = Shared(snapshot, n)
         spec = replace(box.spec, image=snapshot.image)
         return [Pending(self._child(spec), _destroy) for _ in range(n)]

@@ -23,6 +23,7 @@ pytest.register_assert_rewrite(
             "ending",
             "file",
             "forward",
+            "heritage",
             "isolation",
             "lifecycle",
             "output",
@@ -41,6 +42,7 @@ from dutyfree.testing.concurrency import ConcurrencySuite  # noqa: E402
 from dutyfree.testing.ending import EndingSuite  # noqa: E402
 from dutyfree.testing.file import FileSuite, LinkedFileSuite  # noqa: E402
 from dutyfree.testing.forward import ForwardSuite  # noqa: E402
+from dutyfree.testing.heritage import HeritageSuite  # noqa: E402
 from dutyfree.testing.isolation import IsolationSuite, LimitSuite  # noqa: E402
 from dutyfree.testing.lifecycle import EndOfLifeSuite, LifecycleSuite  # noqa: E402
 from dutyfree.testing.output import OutputSuite  # noqa: E402
@@ -59,6 +61,7 @@ __all__ = [
     "FileSuite",
     "ForkSuite",
     "ForwardSuite",
+    "HeritageSuite",
     "IsolationSuite",
     "LifecycleSuite",
     "LimitSuite",
@@ -91,6 +94,7 @@ class ContractSuite(
     LimitSuite,
     SnapshotSuite,
     ForkSuite,
+    HeritageSuite,
     ResetSuite,
 ):
     """All topics."""

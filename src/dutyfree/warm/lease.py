@@ -6,7 +6,7 @@ A lease's end is final for its holder: the sandbox may be reset and serve anothe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -35,7 +35,8 @@ class Lease(Delegate):
         origin: Origin,
         owner: str,
         take_back: Callable[[Lease], Awaitable[None]],
-        redo: Callable[[Sandbox], Awaitable[None]] | None,
+        redo: Callable[[Sandbox], Awaitable[None]] | None = None,
+        adopt: Callable[[Lease, Pending[Sandbox]], Coroutine[Any, Any, Lease]],
     ) -> None:
         super().__init__(box)
         self.id = id
@@ -46,6 +47,8 @@ class Lease(Delegate):
         self.owner = owner
         """Who it was leased to, as they said."""
         self.uses = 0
+        self.ttl_s: float | None = None
+        """How long it lasts unless it is renewed, as the claim said."""
         self.key: str | None = None
         """What makes asking for it again harmless."""
         self.handed = False
@@ -56,6 +59,9 @@ class Lease(Delegate):
         self._shells: list[Shell] = []
         self._take_back = take_back
         self._redo = redo
+        self._adopt = adopt
+        self._note: Callable[[], None] | None = None
+        """Told when a clock ends it."""
         self._why: str | None = None
         self._end: asyncio.Task[None] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -67,16 +73,18 @@ class Lease(Delegate):
 
     @property
     def reusable(self) -> bool:
-        """Nothing of the holder's is still attached to it."""
-        return not self.busy and not self.entangled and self._redo is None and not any(s.alive for s in self._shells)
+        """Nothing of the holder's is still attached to it, and a reset gives a state that others ask for."""
+        settled = self._redo is None and self.origin != "forked"
+        return settled and not self.busy and not self.entangled and not any(s.alive for s in self._shells)
 
     def expire(self, name: str, after_s: float, why: str, note: Callable[[], None] | None = None) -> None:
         """End it after a while; a clock of the same name starts anew."""
         self.stop_clock(name)
+        self._note = note or self._note
 
         def over() -> None:
-            if note is not None and self._end is None:
-                note()
+            if self._note is not None and self._end is None:
+                self._note()
             self.lose(why)
 
         self._timers[name] = asyncio.get_running_loop().call_later(after_s, over)
@@ -121,15 +129,15 @@ class Lease(Delegate):
         self.entangled = True
         return await super().provide(port, address)
 
-    async def snapshot(self, key: str | None = None) -> Snapshot:
-        """Save the files as they are now."""
+    async def snapshot(self, key: str | None = None, *, spec: Spec | None = None) -> Snapshot:
+        """Save the files as they are now. What the holder's spec says is kept, which the sandbox beneath does not know."""
         with self._using() as box:
-            return await box.snapshot(key)
+            return await box.snapshot(key, spec=spec or self.spec)
 
     async def fork(self, n: int) -> Sequence[Pending[Sandbox]]:
-        """`n` sandboxes that start from this one's present state; they are the substrate's own and not the pool's."""
+        """`n` leases that start from this one's present state, each in a place of the pool that it waits for when awaited."""
         with self._using() as box:
-            return await box.fork(n)
+            return [Pending(self._adopt(self, one), _destroy) for one in await box.fork(n)]
 
     async def reset(self) -> None:
         """Return to the state at creation: stages that were run in it for this lease are run again."""
@@ -187,3 +195,7 @@ class Lease(Delegate):
         if spec.env and (env is None or isinstance(env, Mapping)):
             options["env"] = {**spec.env, **(env or {})}
         return options
+
+
+async def _destroy(box: Sandbox) -> None:
+    await box.destroy()

@@ -19,6 +19,8 @@ class Metrics:
     """Created while the caller waited."""
     distance_s: float
     """Paid for readiness by those who asked: everything between the claim and the state, waiting for room excepted."""
+    forks: int
+    """Sandboxes handed out as copies of a leased one; not counted in `claims`."""
     waits: int
     """Claims that had to wait for room."""
     wait_s: float
@@ -66,6 +68,7 @@ class Counters:
     near: int = 0
     misses: int = 0
     distance_s: float = 0.0
+    forks: int = 0
     waits: int = 0
     wait_s: float = 0.0
     saturated: int = 0

@@ -7,6 +7,7 @@ creating, refilling, taking back) is on other ways. It owns every sandbox that X
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -68,6 +69,8 @@ class Pool(Substrate):
         self._by_key: dict[str, Lease] = {}
         self._claiming: Flights[Lease] = Flights()
         self._asking: dict[str, int] = {}
+        self._forked: Counter[str] = Counter()
+        """Images that only the forks on them need: nobody else will ask for one."""
         self._settings = settings
 
     # -- handing out
@@ -113,7 +116,8 @@ class Pool(Substrate):
             raise Misuse("the substrate is closed", driver=self.name)
         plan = self._plans.remembered(spec, start_ns) or await self._plans.find(spec)
         shelf = stock.shelf(plan)
-        shelf.demand.note(start_ns / 1e9)
+        if spec.image not in self._forked:
+            shelf.demand.note(start_ns / 1e9)
         waited_ns = 0
         one: Idle | Near | None = None
         if spec.idle_s is None and not stock.queue:
@@ -129,10 +133,7 @@ class Pool(Substrate):
         lease.timeline.add("ready", end_ns, end_ns)
         stock.counters.claims += 1
         stock.counters.distance_s += (end_ns - start_ns - waited_ns) / 1e9
-        if spec.lifetime_s is not None:
-            lease.expire("lifetime", spec.lifetime_s, "its lifetime was over", self._note_expired)
-        if terms.ttl_s is not None:
-            lease.expire("ttl", terms.ttl_s, f"its lease of {terms.ttl_s:g} s was over", self._note_expired)
+        self._start_clocks(lease, terms.ttl_s)
         self._refiller.kick()
         return lease
 
@@ -169,11 +170,41 @@ class Pool(Substrate):
         redo = None if depth is None else partial(self._nearest.run_missing, plan, depth)
         lease = Lease(
             box, id=f"{box.id}.{uses}" if uses else box.id, spec=spec, capabilities=self.capabilities, origin=origin,
-            owner=owner, take_back=partial(self._take_back, plan), redo=redo,
+            owner=owner, take_back=partial(self._take_back, plan), redo=redo, adopt=partial(self._fork, plan),
         )  # fmt: skip
         lease.uses = uses + 1
         self._leases.add(lease)
         return lease
+
+    async def _fork(self, plan: Plan, parent: Lease, pending: Pending[Sandbox]) -> Lease:
+        """A lease on a copy of what `parent` holds, on the same terms. It takes a place of the pool, and is never reused."""
+        start_ns, beneath = now_ns(), parent.inner.spec.image
+        plan = replace(plan, kind=(f"fork of {parent.id}", plan.shape))
+        try:
+            box = await self._stock.copy(plan, pending, owner=parent.owner)
+        except DutyfreeError as error:
+            error.driver = self.name
+            raise
+        if self._stock.closed:
+            await finish(self._stock.end(box, plan))
+            raise Misuse("the substrate was closed meanwhile", driver=self.name)
+        spec = parent.spec
+        if box.spec.image != beneath:
+            spec = replace(spec, image=box.spec.image, stages=())
+            self._forked[spec.image] += 1
+        lease = self._hand(box, spec, plan, "forked", parent.owner)
+        lease.timeline.add("create", start_ns, now_ns())
+        lease.timeline.add("ready", now_ns(), now_ns())
+        self._stock.counters.forks += 1
+        self._start_clocks(lease, parent.ttl_s)
+        return lease
+
+    def _start_clocks(self, lease: Lease, ttl_s: float | None) -> None:
+        lease.ttl_s = ttl_s
+        if lease.spec.lifetime_s is not None:
+            lease.expire("lifetime", lease.spec.lifetime_s, "its lifetime was over", self._note_expired)
+        if ttl_s is not None:
+            lease.expire("ttl", ttl_s, f"its lease of {ttl_s:g} s was over", self._note_expired)
 
     async def _claim_once(self, key: str, spec: Spec, terms: Terms) -> Lease:
         known = self._by_key.get(key)
@@ -204,6 +235,8 @@ class Pool(Substrate):
 
     async def _take_back(self, plan: Plan, lease: Lease) -> None:
         self._leases.discard(lease)
+        if lease.origin == "forked":
+            self._forked -= Counter((lease.spec.image,))
         if lease.key is not None and self._by_key.get(lease.key) is lease:
             del self._by_key[lease.key]
         if self._worth_keeping(plan, lease):

@@ -6,13 +6,13 @@ Knows plans and shelves. What a lease is, and when the stock is to be filled, is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 
 from dutyfree.core import fault
 from dutyfree.core.contract import Sandbox, Substrate
 from dutyfree.core.errors import DutyfreeError, Misuse, Saturated
-from dutyfree.core.pending import finish
+from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.warm.build import Builder
@@ -93,10 +93,22 @@ class Stock:
 
         Room for it has been taken, and is given back on failure.
         """
+        return await self._counted(plan, lambda: self._make(plan, spec))
+
+    async def copy(self, plan: Plan, pending: Pending[Sandbox], *, owner: str) -> Sandbox:
+        """A fork, once there is room for it: never one that waits, whatever its state."""
+        try:
+            await self.wait_for_room(plan, owner=owner, priority=0, wait_s=self.settings.wait_s)
+            return await self._counted(plan, lambda: pending)
+        except BaseException:
+            await finish(pending.abandon())
+            raise
+
+    async def _counted(self, plan: Plan, start: Callable[[], Awaitable[Sandbox]]) -> Sandbox:
         self.coming += 1
         try:
             async with self._gate:
-                return await self._make(plan, spec)
+                return await start()
         except BaseException:
             self.give(plan)
             raise

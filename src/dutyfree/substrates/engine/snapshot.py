@@ -61,14 +61,14 @@ class Snapshots:
         self._temporary: set[str] = set()
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def save(self, container: str, origin: Origin, key: str | None) -> EngineSnapshot:
-        """Commit a container's files; what is there under that key already is kept."""
+    async def save(self, container: str, defaults: Defaults, key: str | None) -> EngineSnapshot:
+        """Commit a container's files, with what those who start from it begin with; what is there under that key already is kept."""
         if key is None:
             key = f"temporary-{os.getpid()}-{os.urandom(6).hex()}"
             self._temporary.add(key)
         async with self._locks[self.reference(key)]:
             if not await self.has(key):
-                await self._commit(container, origin.defaults, key)
+                await self._commit(container, defaults, key)
         return EngineSnapshot(key, self)
 
     async def has(self, key: str) -> bool:

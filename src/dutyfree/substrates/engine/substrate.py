@@ -13,7 +13,7 @@ from dutyfree.core.errors import DriverError, DutyfreeError, Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.substrates.api.sandbox import API_NOTES
-from dutyfree.substrates.boot import AGENT_INSIDE, KEEPER, Birth, agent_program, boot_agent
+from dutyfree.substrates.boot import AGENT_INSIDE, KEEPER, Birth, Defaults, agent_program, boot_agent
 from dutyfree.substrates.engine.container import Container
 from dutyfree.substrates.engine.http import Http
 from dutyfree.substrates.engine.image import Images, Origin
@@ -146,8 +146,8 @@ class EngineSubstrate(RenewingSubstrate[Origin]):
     def _is_ours(self, image: str) -> bool:
         return image in ("host", "bench") or image.startswith("/") or self._store.named(image) is not None
 
-    async def _save(self, name: str, origin: Origin, key: str | None) -> Snapshot:
-        return await self._snapshots.save(name, origin, key)
+    async def _save(self, name: str, origin: Origin, key: str | None, spec: Spec) -> Snapshot:
+        return await self._snapshots.save(name, Defaults(**spec.over(origin.defaults)), key)
 
     async def close(self) -> None:
         """Destroy what is left, then the snapshots that are nobody else's."""

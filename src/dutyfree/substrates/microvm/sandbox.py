@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from dutyfree.core.contract import Sandbox, Snapshot
 from dutyfree.core.pending import Pending
+from dutyfree.core.spec import Spec
 from dutyfree.guest.argument import forks
 from dutyfree.guest.sandbox import AgentSandbox
 
-TakeSnapshot = Callable[[AgentSandbox, str | None], Awaitable[Snapshot]]
+TakeSnapshot = Callable[[AgentSandbox, str | None, Spec], Awaitable[Snapshot]]
 MakeFork = Callable[[AgentSandbox, int], Awaitable[Sequence[Pending[Sandbox]]]]
 
 
@@ -20,9 +21,9 @@ class MicrovmSandbox(AgentSandbox):
     """Set by the substrate, like the next."""
     make_fork: MakeFork
 
-    async def snapshot(self, key: str | None = None) -> Snapshot:
+    async def snapshot(self, key: str | None = None, *, spec: Spec | None = None) -> Snapshot:
         """Files, memory and processes as they are now."""
-        return await self.take_snapshot(self, key)
+        return await self.take_snapshot(self, key, spec or self.spec)
 
     async def fork(self, n: int) -> Sequence[Pending[Sandbox]]:
         """`n` copies that go on from here."""

@@ -154,14 +154,14 @@ class MicrovmSubstrate(OwningSubstrate):
         _check_fits(spec, template.facts, self.name)
         return template
 
-    async def _take_snapshot(self, box: AgentSandbox, key: str | None) -> Snapshot:
+    async def _take_snapshot(self, box: AgentSandbox, key: str | None, spec: Spec) -> Snapshot:
         if key is not None and not _KEY.fullmatch(key):
             raise Misuse(f"{key!r} is no name: letters, digits, and . _ - after the first", field="key")
         if key is not None and (there := self._saved(key)) is not None:
             return LiveSnapshot(key=key, template=there, forget=self._forget)
         scratch = self._workshop.scratch("templates")
         name = key or f"{self.name}-{os.urandom(8).hex()}"
-        await settled(self._copy(box, scratch))
+        await settled(self._copy(box, scratch, spec))
         place = scratch
         if key is not None:
             place = self._workshop.place("snapshots") / key
@@ -174,7 +174,7 @@ class MicrovmSubstrate(OwningSubstrate):
             self._anonymous[name] = made
         return made
 
-    async def _copy(self, box: AgentSandbox, target: Path) -> None:
+    async def _copy(self, box: AgentSandbox, target: Path, spec: Spec) -> None:
         found = self._machines.get(box.id)
         if found is None:
             raise await box.link.explain()
@@ -183,8 +183,7 @@ class MicrovmSubstrate(OwningSubstrate):
             raise Unsupported(f"a copy of a copy {GENERATIONS} times over is not offered", driver=self.name)
         held = tuple(sorted(set(facts.limits) | (box.spec.limits.given().keys() & _GROUPED)))
         copied = Facts(
-            hardware=facts.hardware, generation=facts.generation + 1, limits=held, env=facts.env, cwd=facts.cwd,
-            user=facts.user,
+            hardware=facts.hardware, generation=facts.generation + 1, limits=held, **spec.over(facts)
         )  # fmt: skip
         await live_template(target, copied, disk, machine)
 
@@ -196,7 +195,7 @@ class MicrovmSubstrate(OwningSubstrate):
         await asyncio.to_thread(snapshot.template.remove)
 
     async def _fork(self, box: AgentSandbox, n: int) -> Sequence[Pending[Sandbox]]:
-        snapshot = await self._take_snapshot(box, None)
+        snapshot = await self._take_snapshot(box, None, box.spec)
         fork = Fork(snapshot, n)
 
         async def start() -> Sandbox:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dutyfree.core.spec import Spec
 from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.native.spawner import Order
 
@@ -28,6 +29,10 @@ class Plan:
     packet: bytes
     disk: bool
     made_ns: int
+
+    def started_as(self, spec: Spec) -> Plan:
+        """The same, with an image that remembers what the actions of a sandbox of `spec` start with."""
+        return replace(self, image=replace(self.image, **spec.over(self.image)))
 
     def for_lifetime(self, lifetime_ns: int) -> bytes:
         """The same order for what is left of a lifetime."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from dutyfree.core.contract import Sandbox, Snapshot
 from dutyfree.core.errors import DriverError, DutyfreeError, SandboxLost
 from dutyfree.core.pending import Pending, finish
+from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.argument import forks
 from dutyfree.guest.link import Link
@@ -23,8 +24,8 @@ from dutyfree.substrates.native.plan import Plan
 class Keeper(Protocol):
     """What the substrate does for its sandboxes: it has the spawner, the layers and the plans."""
 
-    async def save(self, box: NativeSandbox, key: str | None) -> Snapshot:
-        """Make a snapshot."""
+    async def save(self, box: NativeSandbox, key: str | None, spec: Spec) -> Snapshot:
+        """Make a snapshot that remembers `env`, `cwd` and `user` of `spec`."""
         ...
 
     async def fork(self, box: NativeSandbox, n: int) -> Sequence[Pending[Sandbox]]:
@@ -54,13 +55,13 @@ class NativeSandbox(AgentSandbox):
         self._renewing = asyncio.Lock()
         super().__init__(release=self._give_up, **fields)
 
-    async def snapshot(self, key: str | None = None) -> Snapshot:
+    async def snapshot(self, key: str | None = None, *, spec: Spec | None = None) -> Snapshot:
         """Save the files as they are now."""
         self._need("snapshot")
         async with self._changing:
             await self._check_alive()
             try:
-                return await self._keeper.save(self, key)
+                return await self._keeper.save(self, key, spec or self.spec)
             except DriverError:
                 await self._check_alive()  # it was destroyed meanwhile: then that is the reason
                 raise

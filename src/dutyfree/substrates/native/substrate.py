@@ -286,13 +286,13 @@ class NativeSubstrate(Substrate):
 
     # -- what sandboxes ask for: see `Keeper` -------------------------------------------------------------------------
 
-    async def save(self, box: NativeSandbox, key: str | None) -> Snapshot:
+    async def save(self, box: NativeSandbox, key: str | None, spec: Spec) -> Snapshot:
         """A snapshot of what the sandbox has written."""
-        return NativeSnapshot(self._states, await self._states.save(box.tag, box.plan, key))
+        return NativeSnapshot(self._states, await self._states.save(box.tag, box.plan.started_as(spec), key))
 
     async def fork(self, box: NativeSandbox, n: int) -> Sequence[Pending[Sandbox]]:
         """One copy of what the sandbox has written, shared by all."""
-        state = await self._states.save(box.tag, box.plan, None, heirs=n)
+        state = await self._states.save(box.tag, box.plan.started_as(box.spec), None, heirs=n)
         spec = replace(box.spec, image=state.name)
         return [Pending(self._create_heir(spec, state), _destroy) for _ in range(n)]
 
