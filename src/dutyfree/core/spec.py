@@ -46,7 +46,8 @@ class Limits:
     pids: int | None = None
     """Processes and threads alive at once."""
     disk_bytes: int | None = None
-    """Bytes that may be written, over what the image holds."""
+    """Bytes that may be written, over what the image holds. Where files are in memory: by default less than that, so
+    that who writes too much is told and not killed."""
     files: int | None = None
     """Files, directories and links that may be created (inodes)."""
 

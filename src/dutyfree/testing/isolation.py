@@ -30,6 +30,17 @@ print(len(children), flush=True)
 ALLOCATE = ["python3", "-c", "x = b'x' * (512 << 20)"]
 SUPERVISE = "import subprocess, sys; subprocess.run(sys.argv[1:])"
 """What a test runner does: it goes on when a process of its own was killed."""
+FILL = """
+import os
+home = os.path.expanduser("~")
+try:
+    for number in range(200_000):
+        with open(f"{home}/{number}", "wb") as file:
+            file.write(bytes(SIZE))
+except OSError as error:
+    print(error.strerror)
+"""
+FILL_BY_SIZE, FILL_BY_NUMBER = FILL.replace("SIZE", "1 << 20"), FILL.replace("SIZE", "0")
 LISTEN = "import socket; socket.create_server(('127.0.0.1', 8124)); print('ok', flush=True)"
 
 
@@ -167,6 +178,18 @@ class LimitSuite(Suite):
             outcome = await box.run("head -c 16000000 /dev/zero >$HOME/big; stat -c %s $HOME/big", timeout_s=60)
             assert int(outcome.stdout.split()[-1]) <= 4 << 20
             assert b"No space left" in outcome.stderr
+        finally:
+            await box.destroy()
+
+    async def test_files_without_a_limit_of_their_own_do_not_use_up_the_memory(self) -> None:
+        if "disk_bytes" not in self.substrate.capabilities.limits:
+            raise NotOffered("a filesystem of the sandbox's own")
+        box = await self.limited(memory_bytes=64 << 20)
+        try:
+            for fill in FILL_BY_SIZE, FILL_BY_NUMBER:
+                outcome = await box.run(["python3", "-c", fill], timeout_s=60)
+                assert (outcome.ending, outcome.text()) == ("exit", "No space left on device\n"), outcome
+            assert (await box.run(["python3", "-c", "len(bytes(8 << 20))"], timeout_s=30)).ok
         finally:
             await box.destroy()
 

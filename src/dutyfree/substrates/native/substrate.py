@@ -27,6 +27,7 @@ from dutyfree.substrates.native.sandbox import NativeSandbox
 from dutyfree.substrates.native.spawner import ENDED_BY_ITSELF, Order, Spawner
 from dutyfree.substrates.native.state import NativeSnapshot, State, States
 from dutyfree.substrates.native.verify import Depth, Verifier
+from dutyfree.substrates.scratch import scratch_bytes, scratch_files
 
 HELLO_TIMEOUT_S = 30.0
 """A sandbox that has not greeted by then is given up; milliseconds are usual, seconds mean a machine in distress."""
@@ -178,11 +179,15 @@ class NativeSubstrate(Substrate):
 
     async def _order(self, spec: Spec, image: Image) -> Order:
         given, default = spec.limits, self._defaults
+        memory_bytes = given.memory_bytes or default.memory_bytes or 0
+        disk_bytes, files = default.disk_bytes or 0, default.files or 0
+        if spec.storage == "memory":
+            disk_bytes, files = scratch_bytes(memory_bytes), min(files, scratch_files(memory_bytes))
         return Order(
-            memory_bytes=given.memory_bytes or default.memory_bytes or 0,
+            memory_bytes=memory_bytes,
             cpu_quota_us=int(given.cpus * _CPU_PERIOD_US) if given.cpus else 0,
-            disk_bytes=given.disk_bytes or default.disk_bytes or 0,
-            files=given.files or default.files or 0,
+            disk_bytes=given.disk_bytes or disk_bytes,
+            files=given.files or files,
             lifetime_ns=int(spec.lifetime_s * 1e9) if spec.lifetime_s else 0,
             pids=(given.pids or default.pids or 0) + _AGENT,
             host_network=spec.network == "host",

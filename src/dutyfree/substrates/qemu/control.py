@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from dutyfree.core.errors import DriverError, SandboxLost
 from dutyfree.core.spec import Limits
+from dutyfree.substrates.scratch import scratch_bytes, scratch_files
 
 _LONGEST_LINE = 4096
 _SEED_BYTES = 64
@@ -86,6 +87,11 @@ def bounds(limits: Limits, *, in_memory: bool) -> list[str]:
     if limits.pids is not None:
         orders.append(f"limit pids.max {limits.pids + KEEPERS}")
     sizes: Mapping[str, int | None] = {"size": limits.disk_bytes, "nr_inodes": limits.files}
+    if limits.memory_bytes is not None:  # the kernel goes by the machine's memory, which is more
+        sizes = {
+            "size": limits.disk_bytes or scratch_bytes(limits.memory_bytes),
+            "nr_inodes": limits.files or scratch_files(limits.memory_bytes),
+        }
     wanted = [f"{name}={value}" for name, value in sizes.items() if value is not None]
     if wanted and in_memory:
         orders.append(f"upper {','.join(wanted)}")

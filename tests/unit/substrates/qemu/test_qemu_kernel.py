@@ -78,3 +78,9 @@ def test_limits_become_orders():
     assert "limit pids.max 18" in orders
     assert "upper size=1048576,nr_inodes=100" in orders
     assert bounds(Limits(), in_memory=True) == []
+
+
+def test_files_in_memory_leave_room_under_a_memory_limit():
+    limits = Limits(memory_bytes=64 << 20)
+    assert f"upper size={32 << 20},nr_inodes=8192" in bounds(limits, in_memory=True)
+    assert bounds(limits, in_memory=False) == [f"limit memory.max {64 << 20}"]
