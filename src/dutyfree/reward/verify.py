@@ -6,25 +6,31 @@
                                   checks=checks)
     reward = float(found.passed)
 
-A fresh sandbox starts from the same state as the agent's did and receives allow-listed files only; then the hidden files are
-written over them; then the checks run. A check counts by its ending, as the guest agent saw it, and, if it names tests, by a
-report at a path nobody could guess before. A failure of the machinery is raised: it never becomes a reward.
+A fresh sandbox starts from the same state as the agent's did and receives the hidden files, then allow-listed files, none
+of which may touch a hidden one; then the checks run. A check counts by its ending, as the guest agent saw it, and, if it
+names tests, by a report at a path nobody could guess before.
+
+Whatever the agent arranged is a verdict with a reason. A failure of the machinery is raised and never becomes a reward. Where
+it could be either, a control decides: an untouched sandbox in which the same step is tried.
 """
 
 from __future__ import annotations
 
+import asyncio
+import posixpath
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from xml.etree import ElementTree as ET
 
 from dutyfree.core.contract import Command, Sandbox, Substrate
-from dutyfree.core.errors import Misuse
+from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.spec import Spec, check_path
-from dutyfree.reward.select import AllowList, Selection, select
+from dutyfree.reward.report import REPORT_BYTES, judge_report
+from dutyfree.reward.select import AllowList, HiddenPlaces, Selection, TooMuchError, select, shown
+from dutyfree.reward.takeover import Ground, NotTakenError
 
-_REPORT_BYTES = 16 << 20
 _OUTPUT_BYTES = 1 << 20
 
 
@@ -57,6 +63,7 @@ class Result:
     reason: str
     """Why it did not pass; empty if it did."""
     outcome: Outcome
+    """How the command ended; ``cancelled`` if it could not be run, or not to its end, because of the solution."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +79,13 @@ class Verification:
     """Allowed paths of the start state that the agent had removed."""
     refused: tuple[str, ...]
     """Paths that matched the allow-list and were not taken, with the reason."""
+    unmatched: tuple[str, ...] = ()
+    """Patterns of the allow-list that match nothing, neither in the agent's sandbox nor in the start state."""
+
+    @property
+    def reason(self) -> str:
+        """Why it did not pass; empty if it did."""
+        return next((f"{result.name}: {result.reason}" for result in self.results if result.reason), "")
 
 
 async def verify(
@@ -87,63 +101,146 @@ async def verify(
 ) -> Verification:
     """Judge what `box` holds by checks it cannot see, in a sandbox of its own made from `spec`.
 
-    Raises `Misuse` for arguments that make no sense or more to take over than expected, and whatever the two sandboxes
-    raise: none of that says anything about the solution. The agent's sandbox is only read, and may be destroyed after.
+    Raises `Misuse` for arguments that make no sense, also in view of the start state, and whatever the substrate raises:
+    none of that says anything about the solution. A solution with more than `max_files` or `max_bytes` to take over does
+    not pass. The agent's sandbox is only read, and may be destroyed after.
     """
     listed, secret = AllowList(allow), dict(hidden or {})
     if not checks:
         raise Misuse("there is nothing to check", field="checks")
     for path in secret:
-        check_path("hidden", path)
+        _check_hidden(path)
+    court = _Court(substrate=substrate, spec=replace(spec, idle_s=None), hidden=secret)
+    places = HiddenPlaces(secret)
     # The agent's sandbox is read to the end before the judge's starts: nothing of it is live while it is judged.
-    solution = await select(box, listed, secret, max_files=max_files, max_bytes=max_bytes)
-    async with substrate.create(replace(spec, idle_s=None)) as fresh:
-        start = await select(fresh, listed, secret, max_files=max_files, max_bytes=max_bytes)
-        taken, removed = await _take_over(fresh, start, solution)
-        for path, data in secret.items():
-            await fresh.write(path, data, mode=0o444)
-        results = tuple([await _judge(fresh, check, secret) for check in checks])
+    solution, trouble = Selection(), ""
+    async with _still(box) as still:
+        try:
+            solution = await select(still, listed, places, max_files=max_files, max_bytes=max_bytes)
+        except TooMuchError as error:
+            trouble = str(error)
+    async with substrate.create(court.spec) as fresh:
+        ground = Ground(fresh)
+        await ground.check(listed, secret)
+        try:
+            start = await select(fresh, listed, places, max_files=max_files, max_bytes=max_bytes)
+        except TooMuchError as error:
+            raise Misuse(f"{error}, in the start state alone; allow less, or raise the bound", field="allow") from None
+        await ground.hide(secret)
+        taken: list[str] = []
+        removed: list[str] = []
+        if not trouble:
+            taken, removed, trouble = await court.take_over(ground, start, solution)
+        results = await court.judge(ground, checks, trouble)
     return Verification(
         passed=all(result.passed for result in results),
-        results=results,
-        taken=taken,
-        removed=removed,
+        results=tuple(results),
+        taken=tuple(taken),
+        removed=tuple(removed),
         refused=tuple(solution.refused),
+        unmatched=tuple(text for text in listed.texts if text not in solution.matched | start.matched),
     )
 
 
-async def _take_over(fresh: Sandbox, start: Selection, solution: Selection) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Make the allowed files of the fresh sandbox those of the agent's."""
-    changed = {path: kept for path, kept in solution.files.items() if start.files.get(path) != kept}
-    removed = sorted(set(start.files) - set(solution.files))
-    for path in removed:
-        await fresh.remove(path)
-    for path, (data, mode) in changed.items():
-        await fresh.write(path, data, mode=mode)
-    return tuple(sorted(changed)), tuple(removed)
+def _check_hidden(path: str) -> None:
+    check_path("hidden", path)
+    if posixpath.normpath(path) != path or path == "/":
+        raise Misuse(f"must be a plain path of a file, not {path!r}", field="hidden")
 
 
-async def _judge(fresh: Sandbox, check: Check, hidden: Mapping[str, bytes]) -> Result:
-    place = f"/tmp/{secrets.token_hex(16)}"  # noqa: S108 - inside the sandbox; a name that nothing could be left at
-    await fresh.mkdir(place, mode=0o700 if check.user is None else 0o777)
-    report = f"{place}/report.xml"
-    command = check.command
-    outcome = await fresh.run(
-        command.replace("{report}", report)
-        if isinstance(command, str)
-        else [word.replace("{report}", report) for word in command],
-        timeout_s=check.timeout_s,
-        cwd=check.cwd,
-        env=check.env,
-        user=check.user,
-        output_limit_bytes=_OUTPUT_BYTES,
-    )
-    reason = (
-        _ending(outcome)
-        or await _changed(fresh, hidden)
-        or (await _reported(fresh, report, check.tests) if check.tests else "")
-    )
-    return Result(name=check.name, passed=not reason, reason=reason, outcome=outcome)
+@asynccontextmanager
+async def _still(box: Sandbox) -> AsyncIterator[Sandbox]:
+    """The agent's files where nothing changes them: in a fork, or where there is none, where they are."""
+    async with AsyncExitStack() as stack:
+        still = box
+        if box.capabilities.fork:
+            # An agent may arrange files that cannot be forked or started from. They can still be read where they are: what
+            # moves meanwhile is taken as it is at that moment.
+            with suppress(DutyfreeError, OSError):
+                still = await stack.enter_async_context((await box.fork(1))[0])
+        yield still
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Court:
+    """Judges one solution, and decides who is at fault when a step fails."""
+
+    substrate: Substrate
+    spec: Spec
+    hidden: Mapping[str, bytes]
+
+    async def take_over(
+        self, ground: Ground, start: Selection, solution: Selection
+    ) -> tuple[list[str], list[str], str]:
+        """Paths taken and removed, or the reason why the solution cannot be judged."""
+        try:
+            return *await ground.take_over(start, solution), ""
+        except NotTakenError as error:
+            return [], [], shown(f"cannot be taken over: {error}")
+        except (SandboxLost, DriverError) as error:
+            await self._clear_the_machine(error)
+            return [], [], shown(f"its files broke the sandbox they were taken over to: {error}")
+
+    async def judge(self, ground: Ground, checks: Sequence[Check], trouble: str) -> list[Result]:
+        """Run the checks in order. After the loss of the sandbox the rest is lost too."""
+        results = []
+        for check in checks:
+            outcome = Outcome(ending="cancelled")
+            if trouble:
+                reason = f"not judged: {trouble}"
+            else:
+                try:
+                    outcome, reason = await self._judge(ground, check)
+                except (SandboxLost, DriverError, OSError, Misuse) as error:
+                    if isinstance(error, Misuse) and error.field not in ("cwd", "user"):
+                        raise
+                    await self._clear_the_machine(error, check)
+                    reason = shown(f"the solution kept it from being judged: {error}")
+                    trouble = reason if isinstance(error, SandboxLost) else ""
+            results.append(Result(name=check.name, passed=not reason, reason=reason, outcome=outcome))
+        return results
+
+    async def _clear_the_machine(self, error: Exception, check: Check | None = None) -> None:
+        """Raise what is wrong with the machine or the caller's arguments, if the step fails without the solution too."""
+        async with self.substrate.create(self.spec) as control:
+            try:
+                await Ground(control).hide(self.hidden)
+                await _place(control, check)
+                if check:
+                    await control.run(
+                        ["true"], timeout_s=check.timeout_s, cwd=check.cwd, env=check.env, user=check.user
+                    )
+            except (DutyfreeError, OSError) as also:
+                raise also from error
+
+    async def _judge(self, ground: Ground, check: Check) -> tuple[Outcome, str]:
+        fresh = ground.box
+        # A check before this one may have run the solution, and that may have left bytecode.
+        await ground.clear_caches(self.hidden)
+        report = f"{await _place(fresh, check)}/report.xml"
+        command = check.command
+        outcome = await fresh.run(
+            command.replace("{report}", report)
+            if isinstance(command, str)
+            else [word.replace("{report}", report) for word in command],
+            timeout_s=check.timeout_s,
+            cwd=check.cwd,
+            env=check.env,
+            user=check.user,
+            output_limit_bytes=_OUTPUT_BYTES,
+        )
+        return outcome, (
+            _ending(outcome)
+            or await _changed(fresh, self.hidden)
+            or (await _reported(fresh, report, check.tests) if check.tests else "")
+        )
+
+
+async def _place(box: Sandbox, check: Check | None) -> str:
+    """A directory for the report, by a name that nothing could be left at."""
+    place = f"/tmp/{secrets.token_hex(16)}"  # noqa: S108 - inside the sandbox
+    await box.mkdir(place, mode=0o777 if check and check.user is not None else 0o700)
+    return place
 
 
 def _ending(outcome: Outcome) -> str:
@@ -166,25 +263,7 @@ async def _changed(fresh: Sandbox, hidden: Mapping[str, bytes]) -> str:
 
 async def _reported(fresh: Sandbox, path: str, tests: Sequence[str]) -> str:
     try:
-        data = await fresh.read(path, length=_REPORT_BYTES)
+        data = await fresh.read(path, length=REPORT_BYTES + 1)
     except OSError:
         return "it ended before its report was written"
-    if b"<!DOCTYPE" in data or b"<!ENTITY" in data:
-        return "its report defines entities"
-    try:
-        cases = list(ET.fromstring(data).iter("testcase"))  # noqa: S314 - no entities, bounded size
-    except ET.ParseError as error:
-        return f"its report cannot be read: {error}"
-    passed = {
-        name
-        for case in cases
-        if len([child for child in case if child.tag != "properties"]) == 0
-        for name in _names(case)
-    }
-    missing = [test for test in tests if test not in passed]
-    return f"not passed: {', '.join(missing[:5])}" if missing else ""
-
-
-def _names(case: ET.Element) -> tuple[str, str]:
-    name, owner = case.get("name", ""), case.get("classname", "")
-    return name, f"{owner}.{name}"
+    return await asyncio.to_thread(judge_report, data, tests)
