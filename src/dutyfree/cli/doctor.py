@@ -19,6 +19,7 @@ from dutyfree import __version__
 from dutyfree.cli.capability import table
 from dutyfree.core.contract import Availability, Capabilities, Driver
 from dutyfree.core.errors import DutyfreeError, Misuse, Unavailable
+from dutyfree.core.text import printable
 from dutyfree.substrates.registry import drivers
 
 HELP = "what this machine can run, and the exact command that enables the rest"
@@ -126,9 +127,9 @@ def _show(found: list[tuple[str, str, Availability]]) -> None:
     table = Table("substrate", "", "what it is, or what stands in the way", box=None, pad_edge=False)
     for name, summary, one in sorted(found, key=lambda row: not row[2].available):
         lines = [Text(summary)] if summary else []
-        lines.append(Text(one.reason, style="dim" if one.available else "yellow"))
+        lines.append(Text(printable(one.reason), style="dim" if one.available else "yellow"))
         if one.enable:
-            lines.append(Text(f"enable: {one.enable}"))
+            lines.append(Text(f"enable: {printable(one.enable)}"))
         mark = Text("yes", style="green") if one.available else Text("no", style="red")
         table.add_row(name, mark, Text("\n").join(lines))
     console = Console(highlight=False)

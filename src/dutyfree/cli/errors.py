@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 
 from dutyfree.core.errors import DutyfreeError, Misuse, Saturated, Unavailable, Unsupported
+from dutyfree.core.text import printable
 
 MISUSE = 2
 UNAVAILABLE = 3
@@ -40,7 +41,7 @@ def guard(work: Callable[[], int]) -> int:
 
 def describe(error: DutyfreeError | OSError) -> str:
     """What went wrong and what to do next, on one line."""
-    line = " ".join(str(error).split())
+    line = printable(" ".join(str(error).split()))
     hint = _next_step(error)
     return f"{line}; {hint}" if hint else line
 

@@ -76,7 +76,7 @@ def _build(store: Store, args: argparse.Namespace) -> int:
     start = time.monotonic()
     built = build(store, progress=_progress, force=args.force, tool=args.tool)
     for note in built.notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)
     how = "was there already" if built.cached else f"built in {time.monotonic() - start:.1f} s"
     size = "" if built.manifest is None else f", {human(built.manifest.size_bytes)}, key {built.manifest.key[:12]}"
     print(f"bench: {how} ({built.tool}{size})")

@@ -76,9 +76,10 @@ def pull(store: Store, args: argparse.Namespace) -> int:
         if not args.password_stdin:
             raise Misuse("the password comes by --password-stdin", field="user")
         credential = Credential(user=args.user, password=sys.stdin.readline().rstrip("\n"))
-    with Registry(reference, store, credential=credential, plain_http=args.plain_http) as registry:
+    most = args.max_size or MAX_BYTES
+    with Registry(reference, store, credential=credential, plain_http=args.plain_http, max_bytes=most) as registry:
         found = registry.find(args.platform or this_platform())
-        manifest = import_image(store, found, max_bytes=args.max_size or MAX_BYTES)
+        manifest = import_image(store, found, max_bytes=most)
     return _keep(store, name, manifest)
 
 

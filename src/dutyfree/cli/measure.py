@@ -16,6 +16,7 @@ from dutyfree.core.contract import Capabilities, Driver
 from dutyfree.core.declaration import Declares
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.core.spec import Limits
+from dutyfree.core.text import printable
 from dutyfree.meter import campaign
 from dutyfree.meter.campaign import Choices, Prepared
 from dutyfree.meter.plan import Cohort
@@ -126,7 +127,9 @@ async def _run(directory: Path, prepared: Prepared, choices: Choices, console: C
             for record in records:
                 if not record.ok:
                     failed += 1
-                    bar.console.print(f"failed: {record.id}: {record.failure_kind}: {record.failure_message}")
+                    bar.console.print(
+                        f"failed: {record.id}: {record.failure_kind}: {printable(record.failure_message or '')}"
+                    )
             note = f"{failed} failed" if failed else ""
             bar.update(task, advance=_weight(cohort), description=str(cohort[0].cell), note=note)
 
@@ -217,7 +220,7 @@ def _available(console: Console, *, quick: bool) -> list[str]:
         except Unavailable as error:
             driver, why = None, str(error)
         if why is not None:
-            console.print(f"not measured: {name}: {why}", soft_wrap=True)
+            console.print(f"not measured: {name}: {printable(why)}", soft_wrap=True)
             continue
         modes = tuple(dict.fromkeys(offered.dispatch for offered in _declared(driver)))
         names += [f"{name}?dispatch={mode}" for mode in modes] if len(modes) > 1 else [name]

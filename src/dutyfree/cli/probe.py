@@ -14,8 +14,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dutyfree.core.errors import DutyfreeError, Misuse
+from dutyfree.core.text import printable
 from dutyfree.probe.catalogue import CATALOGUE, Probe, Verdict, judge
 from dutyfree.probe.imaged import Imaged, choose_image
 from dutyfree.report.containment import WORDS, keep
@@ -84,11 +86,13 @@ def _row(probe: Probe, verdict: Verdict) -> dict[str, Any]:
 
 
 def _show(report: dict[str, Any]) -> None:
-    table = Table(title=report["substrate"])
+    table = Table(title=Text(report["substrate"]))
     for column in ("#", "group", "probe", "verdict", "what was seen"):
         table.add_column(column)
     for row in report["probes"]:
-        table.add_row(str(row["id"]), row["group"], row["name"], WORDS[row["contained"]], row["reason"])
+        cells = (str(row["id"]), row["group"], row["name"], WORDS[row["contained"]], row["reason"])
+        # As text: what was seen comes from sandboxes, and rich would read brackets in it as styles and links.
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     Console().print(table)
     seen = [row["contained"] for row in report["probes"]]
     counts = ", ".join(f"{seen.count(word)} {name.lower()}" for word, name in WORDS.items())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dutyfree.cli.report import require_statistics
 from dutyfree.core.errors import Misuse
+from dutyfree.core.text import printable
 
 HELP = "what the tax costs at scale, from records"
 
@@ -36,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
     )
     found = load(args.directory)
     for problem in found.problems:
-        print(f"warning: {problem}")
+        print(f"warning: {printable(str(problem))}")
     for table in tables(results(found.records), scale):
-        print(table.to_markdown())
+        print(printable(table.to_markdown(), keep="\n"))
     return 0
 
 

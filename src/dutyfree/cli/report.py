@@ -9,8 +9,10 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from dutyfree.core.errors import Unavailable
+from dutyfree.core.text import printable
 
 SHOWN_WARNINGS = 8
 
@@ -37,12 +39,12 @@ def run(args: argparse.Namespace) -> int:
     for i, column in enumerate(report.headline.columns):
         table.add_column(column, justify="left" if i < 3 else "right", no_wrap=True)
     for row in report.headline.rows:
-        table.add_row(*row)
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console()
     Console(width=None if console.is_terminal else 120).print(table)
     print(report.overhead)
     for line in report.warnings[:SHOWN_WARNINGS]:
-        print(f"warning: {line}")
+        print(f"warning: {printable(line)}")
     if len(report.warnings) > SHOWN_WARNINGS:
         print(f"and {len(report.warnings) - SHOWN_WARNINGS} more warnings, in the report")
     print(f"report: {report.html.resolve()}")

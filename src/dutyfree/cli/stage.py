@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import StageFailed
+from dutyfree.core.text import printable
 from dutyfree.substrates.registry import connect
 from dutyfree.warm import load, open_pool
 from dutyfree.warm.build import Step
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what was asked; the exit code."""
     if args.verb == "log":
-        print(printable(_ledger(args).read_log(args.key)), end="")
+        print(printable(_ledger(args).read_log(args.key), keep="\n\t"), end="")
         return 0
     return asyncio.run({"build": _build, "list": _list, "remove": _remove}[args.verb](args))
 
@@ -50,7 +51,7 @@ async def _build(args: argparse.Namespace) -> int:
         try:
             await pool.build(spec, _say)
         except StageFailed as error:
-            print(f"dutyfree: {error.message}; the log ends:\n{error.log_tail}", file=sys.stderr)
+            print(f"dutyfree: {printable(error.message)}; the log ends:\n{error.log_tail}", file=sys.stderr)
             print(f"dutyfree: the whole log: dutyfree stage log {error.key[:12]} -s {args.substrate}", file=sys.stderr)
             return 1
     return 0
@@ -92,8 +93,3 @@ async def _remove(args: argparse.Namespace) -> int:
 def _ledger(args: argparse.Namespace) -> Ledger:
     """By the substrate's own name, which options written after it do not change."""
     return Ledger(args.substrate.partition("?")[0])
-
-
-def printable(text: str) -> str:
-    """Text from inside, without what a terminal would obey."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)

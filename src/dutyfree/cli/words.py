@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from dutyfree.core.text import printable
+
+__all__ = ["human", "printable", "size"]
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def printable(text: str) -> str:
-    """Text from elsewhere, without what a terminal would obey."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def human(size_bytes: float) -> str:

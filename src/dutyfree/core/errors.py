@@ -16,6 +16,8 @@ since callers already know how to handle those.
 
 from __future__ import annotations
 
+from dutyfree.core.text import printable
+
 
 class DutyfreeError(Exception):
     """The machinery failed. Every part of the message that is known is an attribute too."""
@@ -35,7 +37,8 @@ class DutyfreeError(Exception):
             for name, value in (("driver", self.driver), ("stage", self.stage), ("sandbox", self.sandbox))
             if value
         )
-        return f"{self.message} ({where})" if where else self.message
+        # Names in images, registries and sandboxes come from others, and errors end in terminals and logs.
+        return printable(f"{self.message} ({where})" if where else self.message, keep="\n\t")
 
 
 class Misuse(DutyfreeError):

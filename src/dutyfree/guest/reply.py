@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from dutyfree.core.contract import FileInfo
 from dutyfree.core.outcome import Ending
+from dutyfree.core.text import printable
 from dutyfree.guest.wire import MAGIC, U32, VERSION
 
 _HELLO: Final = Struct("<IHHIQ")
@@ -141,8 +142,7 @@ def _take(payload: memoryview, at: int) -> tuple[memoryview, int]:
 
 
 def _shown(raw: memoryview) -> str:
-    text = str(raw[:_MAX_TEXT], "utf-8", "replace")
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return printable(str(raw[:_MAX_TEXT], "utf-8", "replace"))
 
 
 def _kind(mode: int) -> Literal["file", "directory", "symlink", "other"]:

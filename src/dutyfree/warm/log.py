@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
+from dutyfree.core.text import printable
+
 _TAIL_BYTES = 4096
 _TAIL_LINES = 20
 
@@ -28,6 +30,4 @@ class BuildLog:
     def tail(self) -> str:
         """The last lines, printable: what a terminal would obey is replaced."""
         lines = self._tail.decode(errors="replace").splitlines()[-_TAIL_LINES:]
-        return "\n".join(
-            "".join(char if char.isprintable() or char == "\t" else "?" for char in line) for line in lines
-        )
+        return "\n".join(printable(line, keep="\t") for line in lines)

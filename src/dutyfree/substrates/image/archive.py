@@ -74,7 +74,8 @@ def drain(stream: Readable, unpacker: Unpacker) -> Unpacked:
             # tarfile takes a damaged header for the end.
             raise tarfile.ReadError("it ends early, or is damaged")
         unpacker.finish()
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError, RecursionError) as error:
+        # Recursion: tarfile calls itself for each of several extended headers in a row.
         raise Misuse(f"not a readable rootfs archive: {error}", field="image", driver="native") from error
     except OSError as error:
         # Decompressors raise it without a number for bad data.

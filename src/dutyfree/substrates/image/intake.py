@@ -82,7 +82,7 @@ def holds_image(file: IO[bytes]) -> bool:
     try:
         with tarfile.open(fileobj=decompressed(file), mode="r|") as archive:  # type: ignore[call-overload]
             first = archive.next()
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError):
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError, RecursionError):
         first = None  # whoever reads it in earnest says what is wrong
     file.seek(0)
     return first is not None and _SAVED.match(first.name) is not None

@@ -30,6 +30,8 @@ from dutyfree.substrates.image.view import View
 
 _FORMAT = "oci-layer-1"
 _CHUNK_BYTES = 1 << 20
+_MAX_TAIL_BYTES = 64 << 20
+"""After a tar's end: padding, which compresses to nothing, so that a small file could go on for terabytes."""
 
 
 def import_path(
@@ -103,7 +105,7 @@ def _bring(store: Store, blob: Blob, *, key: str, diff_id: str, below: View, max
 
 def _finish(plain: Checked, diff_id: str) -> None:
     try:
-        plain.finish(f"layer {diff_id[:19]}")
+        plain.finish(f"layer {diff_id[:19]}", most=_MAX_TAIL_BYTES)
     except (EOFError, zlib.error, OSError) as error:
         raise wrong(f"layer {diff_id[:19]} is damaged: {error}") from error
 

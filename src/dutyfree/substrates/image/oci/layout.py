@@ -72,7 +72,7 @@ def opened(path: Path) -> Iterator[Shelf]:
         with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             table = _table(archive)
             yield Shelf(lambda: {name.partition("/")[0] for name in table}, lambda name: _in_tar(archive, table, name))
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, RecursionError) as error:
         raise wrong(f"{path} is no readable archive: {error}") from error
     except PermissionError as error:
         raise Unavailable(f"image {path} cannot be read", enable=f"chmod a+r {path}", driver="native") from error

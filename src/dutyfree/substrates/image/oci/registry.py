@@ -2,7 +2,8 @@
 
 Blobs are fetched a few at a time into `<root>/downloads`, and are not used before their digest was checked. A
 connection that breaks is taken up again where it broke, as long as each attempt brings something; what a killed process
-got is there for the next.
+got is there for the next. The registry may be hostile: every answer is bounded, and read as it comes, since a few bytes
+can be decompressed to as many as one likes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import httpx
 
 from dutyfree import __version__
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, Unavailable
+from dutyfree.substrates.image.archive import MAX_BYTES
 from dutyfree.substrates.image.oci.credential import Credential
 from dutyfree.substrates.image.oci.document import (
     INDEX_TYPES,
@@ -49,7 +51,10 @@ PARALLEL = 4
 
 _PATIENCE_S = 60.0
 _MAX_ATTEMPTS = 8
+_MAX_REDIRECTS = 8
 _CHUNK_BYTES = 1 << 18
+_HEADERS_BYTES = 16 << 20
+"""What a tar has besides the files that count for the cap, packed."""
 _CHALLENGE = re.compile(r'([a-zA-Z]+)="([^"]*)"')
 _ACCEPT = ", ".join((*MANIFEST_TYPES, *INDEX_TYPES))
 
@@ -58,16 +63,23 @@ class Registry:
     """One repository of one registry; a context, since it owns connections and threads."""
 
     def __init__(
-        self, reference: Reference, store: Store, *, credential: Credential | None = None, plain_http: bool = False
+        self,
+        reference: Reference,
+        store: Store,
+        *,
+        credential: Credential | None = None,
+        plain_http: bool = False,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
+        self._max_bytes = max_bytes
         self._reference = reference
         self._store = store
         self._credential = credential
         scheme = "http" if plain_http or reference.is_local else "https"
         self._base = f"{scheme}://{reference.api_host}/v2/{reference.repository}"
         self._authorization: str | None = None
-        agent = {"User-Agent": f"dutyfree/{__version__}"}
-        self._client = httpx.Client(timeout=_PATIENCE_S, follow_redirects=True, headers=agent)
+        headers = {"User-Agent": f"dutyfree/{__version__}", "Accept-Encoding": "identity"}
+        self._client = httpx.Client(timeout=_PATIENCE_S, headers=headers)
         self._pool = ThreadPoolExecutor(max_workers=PARALLEL, thread_name_prefix="dutyfree-pull")
         self._fetching: dict[str, Future[Path]] = {}
         self._items: dict[str, Descriptor] = {}
@@ -109,6 +121,9 @@ class Registry:
         return Blob(digest=item.digest, open=lambda: self._opened(item))
 
     def _fetch(self, blobs: Sequence[Blob]) -> None:
+        size = sum(self._items[digest].size for digest in {blob.digest for blob in blobs})
+        if size > self._max_bytes + _HEADERS_BYTES:
+            raise wrong(f"{self._reference} has {size} bytes to fetch, over the cap of {self._max_bytes} bytes")
         for blob in blobs:
             self._start(self._items[blob.digest])
 
@@ -184,7 +199,7 @@ class Registry:
         for again in (True, False):
             ours = dict(headers or {}) | ({"Authorization": self._authorization} if self._authorization else {})
             try:
-                with self._client.stream("GET", url, headers=ours) as reply:
+                with self._stream(url, headers=ours) as reply:
                     if reply.status_code == httpx.codes.UNAUTHORIZED and again:
                         self._authorization = self._authorize(reply.headers.get("WWW-Authenticate", ""))
                         continue
@@ -193,6 +208,23 @@ class Registry:
                     return
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
                 raise self._silent(error) from error
+
+    @contextlib.contextmanager
+    def _stream(
+        self, url: str, *, headers: dict[str, str], params: dict[str, str] | None = None
+    ) -> Iterator[httpx.Response]:
+        """The answer, after redirections. httpx, left to follow them, would read the whole of each on the way."""
+        request = self._client.build_request("GET", url, headers=headers, params=params)
+        for _ in range(_MAX_REDIRECTS):
+            reply = self._client.send(request, stream=True)
+            try:
+                if reply.next_request is None:
+                    yield reply
+                    return
+                request = reply.next_request
+            finally:
+                reply.close()
+        raise wrong(f"registry {self._reference.host} redirects again and again")
 
     def _authorize(self, challenge: str) -> str:
         kind, _, rest = challenge.partition(" ")
@@ -208,12 +240,12 @@ class Registry:
         asked.setdefault("scope", f"repository:{self._reference.repository}:pull")
         headers = {"Authorization": _basic(self._credential)} if self._credential else {}
         try:
-            reply = self._client.get(realm, params=asked, headers=headers)
-        except httpx.TransportError as error:
+            with self._stream(realm, headers=headers, params=asked) as reply:
+                if reply.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+                    raise self._refused("the login is not accepted")
+                token = parse(_bounded(reply), "the registry's token")
+        except (httpx.TransportError, httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise self._silent(error) from error
-        if reply.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-            raise self._refused("the login is not accepted")
-        token = parse(reply.content[:MAX_DOCUMENT_BYTES], "the registry's token")
         return f"Bearer {token.get('token') or token.get('access_token') or ''}"
 
     def _check(self, reply: httpx.Response) -> None:
@@ -245,9 +277,9 @@ def _basic(credential: Credential) -> str:
 
 
 def _bounded(reply: httpx.Response) -> bytes:
-    text = b""
-    for data in reply.iter_bytes(_CHUNK_BYTES):
+    text = bytearray()
+    for data in reply.iter_raw(_CHUNK_BYTES):
         text += data
         if len(text) > MAX_DOCUMENT_BYTES:
             raise wrong("the registry sends a document larger than any image has")
-    return text
+    return bytes(text)

@@ -125,9 +125,11 @@ class Checked:
         self._digest.update(data)
         return data
 
-    def finish(self, what: str) -> None:
-        """Read what is left, and refuse bytes that are not those the digest names."""
-        while self.read(_CHUNK_BYTES):
-            pass
+    def finish(self, what: str, *, most: int | None = None) -> None:
+        """Read what is left, no more than `most`, and refuse bytes that are not those the digest names."""
+        left = most
+        while data := self.read(_CHUNK_BYTES):
+            if left is not None and (left := left - len(data)) < 0:
+                raise wrong(f"{what} goes on for more than {most} bytes after its end")
         if f"{self._digest.name}:{self._digest.hexdigest()}" != self._expected:
             raise Misuse(f"{what} is damaged: its bytes are not those of {self._expected[:19]}", field="image")
