@@ -7,6 +7,7 @@
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -29,12 +30,11 @@ static int open_place(int root, const char *path) {
     return fd;
 }
 
-static bool attach(int tree, const char *from, int root, const char *place) {
+static bool attach(const char *from, int root, const char *place) {
     int target = open_place(root, place);
     if (target < 0)
         return false;
-    unsigned flags = MOVE_MOUNT_T_EMPTY_PATH | (tree >= 0 ? MOVE_MOUNT_F_EMPTY_PATH : 0u);
-    bool done = move_mount_(tree >= 0 ? tree : AT_FDCWD, tree >= 0 ? "" : from, target, "", flags) == 0;
+    bool done = move_mount_(AT_FDCWD, from, target, "", MOVE_MOUNT_T_EMPTY_PATH) == 0;
     int saved = errno;
     close(target);
     errno = saved;
@@ -96,6 +96,38 @@ static const char *mount_root(const struct order *order, const int *fds, int dis
     return mount("overlay", "/new", "overlay", MS_NODEV, options) != 0 ? "mount the overlay" : NULL;
 }
 
+/* Leaving root also takes the capabilities over files away; coming back gives them back. */
+static bool use_files_as(uid_t id) {
+    setfsgid(id);
+    setfsuid(id);
+    return (uid_t)setfsuid((uid_t)-1) == id && (uid_t)setfsgid((uid_t)-1) == id;
+}
+
+/* A directory of the host is shown through an overlay of the sandbox's own, never itself: watches, leases and locks
+ * inside are then on inodes that nobody else has. What is read beneath is read with the credentials that mount the
+ * overlay. They are nobody's, so what others on the host may not read, root inside may not read either. (An ordinary
+ * user's sandbox can read what that user can.) The empty layer on top answers for the size of the disk. */
+static const char *show_host(int tree, const char *place, const char *none, int root, const char *target) {
+    enum { NOBODY = RANGE_SIZE - 1 };
+    char options[64];
+    struct stat st;
+    if ((mkdir(place, 0755) != 0 && errno != EEXIST) ||
+        move_mount_(tree, "", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+        return "attach a directory of the host";
+    if (stat(place, &st) != 0 || mkdir(none, st.st_mode & 07777) != 0 ||
+        utimensat(AT_FDCWD, none, (struct timespec[]){st.st_atim, st.st_mtim}, 0) != 0)
+        return "make a directory to lie over the host's";
+    snprintf(options, sizeof options, "lowerdir=%s:%s,userxattr", none, place);
+    if (powers.idmap && !use_files_as(NOBODY))
+        return "be nobody";
+    bool mounted = mount("overlay", place, "overlay", MS_RDONLY | MS_NOSUID | MS_NODEV, options) == 0;
+    int saved = errno;
+    if (powers.idmap && !use_files_as(0))
+        return "be root again";
+    errno = saved;
+    return mounted && attach(place, root, target) ? NULL : "show a directory of the host";
+}
+
 /* The new root is moved over the stage and entered, as an initramfs does. Against pivot_root it saves a walk over all
  * processes of the machine and, with the unmount, a wait for every processor; the stage that stays below holds nothing
  * but the sandbox's own layers and scratch, and chroot, which could find it, is not available inside. */
@@ -116,15 +148,18 @@ const char *birth_root(const struct order *order, const int *fds) {
     if (root < 0)
         return "open the new root";
     for (uint32_t i = 0; i < order->bind_count; i++, next++) {
-        if (!attach(fds[next], NULL, root, order->targets[i]))
-            return "attach a directory of the host";
+        char place[16], none[24];
+        snprintf(place, sizeof place, "/l/%u", order->layer_count + i);
+        snprintf(none, sizeof none, "/l/none%u", i);
+        if ((step = show_host(fds[next], place, none, root, order->targets[i])))
+            return step;
         close(fds[next]);
     }
-    if (!attach(-1, "/proc", root, "proc"))
+    if (!attach("/proc", root, "proc"))
         return "attach /proc (is it a link in this image?)";
-    if (!attach(-1, "/dev", root, "dev"))
+    if (!attach("/dev", root, "dev"))
         return "attach /dev (is it a link in this image?)";
-    if (!attach(-1, "/sys", root, "sys"))
+    if (!attach("/sys", root, "sys"))
         return "attach /sys (is it a link in this image?)";
     /* Two sandboxes of one image differ in nothing, not even in when their root was made. */
     if (utimensat(AT_FDCWD, disk_fd >= 0 ? "/disk/upper" : "/upper",

@@ -141,7 +141,7 @@ bool ground_leave_host(void) {
     return back;
 }
 
-const char *ground_add_layer(uint32_t number, const char *path, bool deep) {
+const char *ground_add_layer(uint32_t number, const char *path, bool host) {
     char place[32];
     if (number >= MAX_KNOWN || layer_known[number]) {
         errno = number >= MAX_KNOWN ? ENOSPC : EEXIST;
@@ -149,8 +149,7 @@ const char *ground_add_layer(uint32_t number, const char *path, bool deep) {
     }
     if (!ground_enter_host())
         return "enter the host's mounts";
-    unsigned recursion = deep ? AT_RECURSIVE : 0;
-    int tree = open_tree_(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | recursion);
+    int tree = open_tree_(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (!ground_leave_host())
         _exit(70); /* we would serve from the wrong root: stop, children die with us */
     if (tree < 0)
@@ -158,7 +157,7 @@ const char *ground_add_layer(uint32_t number, const char *path, bool deep) {
     struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
     snprintf(place, sizeof place, "/layers/%u", number);
     const char *failed = NULL;
-    if (mount_setattr_(tree, "", AT_EMPTY_PATH | recursion, &attributes) != 0)
+    if (mount_setattr_(tree, "", AT_EMPTY_PATH, &attributes) != 0)
         failed = "make the layer read-only";
     else if (mkdir(place, 0755) != 0 && errno != EEXIST)
         failed = "make the layer's place";
@@ -167,21 +166,8 @@ const char *ground_add_layer(uint32_t number, const char *path, bool deep) {
     int saved = errno;
     close(tree);
     errno = saved;
-    layer_known[number] = failed ? LAYER_UNKNOWN : deep ? LAYER_DEEP : LAYER_SHALLOW;
+    layer_known[number] = failed ? LAYER_UNKNOWN : host ? LAYER_HOST : LAYER_OWN;
     return failed;
-}
-
-static int clone_shifted(const char *place, int userns_fd, unsigned recursion) {
-    int tree = open_tree_(AT_FDCWD, place, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | recursion);
-    if (tree < 0 || !powers.idmap)
-        return tree;
-    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns_fd};
-    if (mount_setattr_(tree, "", AT_EMPTY_PATH | recursion, &attributes) == 0)
-        return tree;
-    int saved = errno;
-    close(tree);
-    errno = saved;
-    return -1;
 }
 
 int ground_clone_layer(uint32_t number, int userns_fd) {
@@ -191,11 +177,16 @@ int ground_clone_layer(uint32_t number, int userns_fd) {
         return -1;
     }
     snprintf(place, sizeof place, "/layers/%u", number);
-    int tree = clone_shifted(place, userns_fd, layer_known[number] == LAYER_DEEP ? AT_RECURSIVE : 0);
-    if (tree < 0 && errno == EINVAL && layer_known[number] == LAYER_DEEP) {
-        /* Something is mounted below whose filesystem cannot shift owners: then without what is below. */
-        layer_known[number] = LAYER_SHALLOW;
-        tree = clone_shifted(place, userns_fd, 0);
-    }
-    return tree;
+    int tree = open_tree_(AT_FDCWD, place, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    if (tree < 0 || !powers.idmap)
+        return tree;
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns_fd};
+    if (mount_setattr_(tree, "", AT_EMPTY_PATH, &attributes) == 0)
+        return tree;
+    if (errno == EINVAL && layer_known[number] == LAYER_HOST)
+        return tree; /* its filesystem cannot shift owners: inside they are nobody, which is enough to read it */
+    int saved = errno;
+    close(tree);
+    errno = saved;
+    return -1;
 }

@@ -46,7 +46,7 @@ const char *layer_seal(uint32_t number) {
     place_of(number, place, sizeof place);
     if (mount_setattr_(AT_FDCWD, place, 0, &attributes) != 0)
         return "make the layer read-only";
-    layer_known[number] = LAYER_SHALLOW;
+    layer_known[number] = LAYER_OWN;
     return NULL;
 }
 

@@ -205,7 +205,7 @@ static void serve_request(const void *packet, ssize_t size, const int *fds, int 
     switch (head->type) {
     case REQUEST_LAYER:
         if (size > (ssize_t)sizeof *layer && ((const char *)packet)[size - 1] == 0) {
-            const char *step = ground_add_layer(layer->number, (const char *)(layer + 1), layer->deep);
+            const char *step = ground_add_layer(layer->number, (const char *)(layer + 1), layer->host);
             send_event(EVENT_LAYER, head->tag, step ? errno : 0, 0, step ? step : "");
         }
         break;

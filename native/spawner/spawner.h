@@ -55,7 +55,7 @@ struct request_head {
 struct layer_request {
     struct request_head head;
     uint32_t number;
-    uint32_t deep; /* also what is mounted below the directory; then the path, NUL-terminated */
+    uint32_t host; /* a directory of the host, to be shown as it is; then the path, NUL-terminated */
 };
 
 enum create_flag {
@@ -120,11 +120,11 @@ extern struct host_powers powers;
 /* Enters our own namespaces and builds the ground. NULL, or the step that failed (errno is set). */
 const char *ground_prepare(void);
 /* Makes a host directory known as layer `number`. NULL or the failed step. */
-const char *ground_add_layer(uint32_t number, const char *path, bool deep);
+const char *ground_add_layer(uint32_t number, const char *path, bool host);
 /* A detached, read-only clone of a layer, its owners shifted into the id range of `userns_fd`. -1 with errno. */
 int ground_clone_layer(uint32_t number, int userns_fd);
 /* What is known of each layer, by its number. */
-extern enum layer_state { LAYER_UNKNOWN, LAYER_SHALLOW, LAYER_DEEP } layer_known[MAX_KNOWN];
+extern enum layer_state { LAYER_UNKNOWN, LAYER_OWN, LAYER_HOST } layer_known[MAX_KNOWN];
 /* Step out to where the host's paths are visible, and back. */
 bool ground_enter_host(void);
 bool ground_leave_host(void);

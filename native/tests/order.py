@@ -33,8 +33,8 @@ class Event(NamedTuple):
     detail: str
 
 
-def layer(number: int, path: bytes, *, deep: bool = False, end: bytes = b"\0") -> bytes:
-    return struct.pack("=IIII", LAYER, number, number, deep) + path + end
+def layer(number: int, path: bytes, *, host: bool = False, end: bytes = b"\0") -> bytes:
+    return struct.pack("=IIII", LAYER, number, number, host) + path + end
 
 
 def stock(count: int) -> bytes:

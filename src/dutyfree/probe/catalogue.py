@@ -18,6 +18,7 @@ from dutyfree.probe.egress import PROBES as EGRESS
 from dutyfree.probe.escape import PROBES as ESCAPE
 from dutyfree.probe.exhaustion import PROBES as EXHAUSTION
 from dutyfree.probe.file_api import PROBES as FILE_API
+from dutyfree.probe.inode import PROBES as INODE
 from dutyfree.probe.interference import PROBES as INTERFERENCE
 from dutyfree.probe.network import PROBES as NETWORK
 from dutyfree.probe.renewal import PROBES as RENEWAL
@@ -45,6 +46,7 @@ def _assemble() -> tuple[Probe, ...]:
         NETWORK,
         EGRESS,
         CLOCK,
+        INODE,
     )
     probes = sorted((probe for group in groups for probe in group), key=lambda probe: probe.id)
     twice = [number for number, count in Counter(probe.id for probe in probes).items() if count > 1]

@@ -7,13 +7,26 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dutyfree.probe.payload import bomb, device, linger, look, meddle, mount, net, posture, state, strain, surface
+from dutyfree.probe.payload import (
+    bomb,
+    device,
+    inode,
+    linger,
+    look,
+    meddle,
+    mount,
+    net,
+    posture,
+    state,
+    strain,
+    surface,
+)
 
 Attempt = Callable[..., dict[str, Any]]
 
 ATTEMPTS: dict[str, Attempt] = {
     name: attempt
-    for module in (bomb, device, linger, look, meddle, mount, net, posture, state, strain, surface)
+    for module in (bomb, device, inode, linger, look, meddle, mount, net, posture, state, strain, surface)
     for name, attempt in module.ATTEMPTS.items()
 }
 

@@ -1,7 +1,7 @@
 """The `host` image: the machine's own programs, and none of its secrets.
 
-Programs and libraries are bind-mounted from the host (`/usr`, and `/bin`, `/lib*` where they are directories of their
-own). All the rest is a small skeleton, made here: empty directories, generated accounts, and the files of the host's
+Programs and libraries are shown as they are on the host (`/usr`, and `/bin`, `/lib*` where they are directories of
+their own), through a read-only overlay of each sandbox. All the rest is a small skeleton, made here: empty directories, generated accounts, and the files of the host's
 /etc that `image_host_etc` allows. What is not listed there does not appear.
 """
 
@@ -23,6 +23,8 @@ AGENT_UID = 1000
 _FORMAT = "host-2"
 _TYPES = {"dir": stat.S_IFDIR, "link": stat.S_IFLNK, "file": stat.S_IFREG}
 _PROGRAMS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_MOST, _TARGET_SIZE = 8, 64
+"""Directories of the host that a sandbox can be shown, and bytes of a path inside: the spawner has room for no more."""
 _DIRECTORIES = {
     "dev": 0o755,
     "etc": 0o755,
@@ -77,12 +79,33 @@ def plan(root: Path = Path("/")) -> Skeleton:
         elif place.is_dir():
             entries[name] = Entry(path=name, kind="dir", mode=0o755)
             binds.append((place, f"/{name}"))
+    binds += _mounted_below(binds)
     entries["var/run"] = Entry(path="var/run", kind="link", data=b"/run")
     entries["var/lock"] = Entry(path="var/lock", kind="link", data=b"/run/lock")
     entries |= {entry.path: entry for entry in allowed(root)}
     entries |= {entry.path: entry for entry in generated()}
     # Sorted: a directory comes before what is in it, and the key does not depend on the order of reading.
     return Skeleton(entries=tuple(entries[path] for path in sorted(entries)), binds=tuple(binds))
+
+
+def _mounted_below(binds: list[tuple[Path, str]]) -> list[tuple[Path, str]]:
+    """Directories that are filesystems of their own below those shown: an overlay does not show them by itself."""
+    lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    # Of two mounts at one place the later hides the earlier; a directory comes before what is in it.
+    points = sorted({Path(line.split()[4].replace(r"\040", " ")) for line in lines})
+    found = [
+        (point, f"{target}/{point.relative_to(source)}")
+        for point in points
+        for source, target in binds
+        if source in point.parents and _open_to_all(point, source)
+    ]
+    return [(point, target) for point, target in found if len(target) < _TARGET_SIZE][: _MOST - len(binds)]
+
+
+def _open_to_all(place: Path, source: Path) -> bool:
+    """Whether everybody may enter the directory: what is below another cannot be reached inside either."""
+    steps = [step for step in (place, *place.parents) if step.is_relative_to(source)]
+    return all(os.path.isdir(step) and step.stat().st_mode & 0o001 for step in reversed(steps))
 
 
 def write(skeleton: Skeleton, layer: Path) -> None:

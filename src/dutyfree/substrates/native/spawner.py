@@ -180,15 +180,15 @@ class Spawner:
             raise
         return spawner
 
-    async def layer(self, path: Path, *, deep: bool = False) -> int:
-        """The number of a directory, made known on first use; `deep`: with what is mounted below it."""
+    async def layer(self, path: Path, *, host: bool = False) -> int:
+        """The number of a directory, made known on first use; `host`: one that is shown and not ours."""
         known, identity = self._layers.get(path), _identity(path)
         if known is not None and known.identity != identity:
             self._stale.append(self._layers.pop(path))
             known = None
         if known is None:
             number = self.new_layer()
-            self._send(_NUMBERED.pack(_LAYER, number, number, deep) + os.fsencode(path) + b"\0")
+            self._send(_NUMBERED.pack(_LAYER, number, number, host) + os.fsencode(path) + b"\0")
             known = self._layers[path] = _Known(number, identity, 0)
             self._layer_answers[number] = self._loop.create_future()
         number, known.used_ns = known.number, now_ns()

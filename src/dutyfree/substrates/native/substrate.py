@@ -193,7 +193,7 @@ class NativeSubstrate(Substrate):
             host_network=spec.network == "host",
             settled=all(path.is_relative_to(self._store.root) for path in image.layers),
             layers=[await self._spawner.layer(path) for path in image.layers],
-            binds=[(await self._spawner.layer(path, deep=True), target) for path, target in image.binds],
+            binds=[(await self._spawner.layer(path, host=True), target) for path, target in image.binds],
         )
 
     async def _boot(self, spec: Spec, plan: Plan, timeline: Timeline) -> NativeSandbox:
