@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol, Self
 
 from dutyfree.core.errors import Unsupported
+from dutyfree.core.frozen import FrozenDict
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Isolation, Network, Spec, Storage
@@ -64,6 +65,9 @@ class Capabilities:
     """`Spec.stages` are built, once, and kept; a driver leaves this to the pool over it."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Why something is not offered here, by field name; for people."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notes", FrozenDict(self.notes))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
 from dutyfree.core.errors import Misuse
 
@@ -52,13 +53,16 @@ class Egress:
     """
 
     allow: Sequence[str]
-    _rules: tuple[_Rule, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.allow, str | bytes) or not isinstance(self.allow, Sequence):
             raise Misuse(f"must be a list of host:port, not {type(self.allow).__name__}", field="network.allow")
         object.__setattr__(self, "allow", tuple(self.allow))
-        object.__setattr__(self, "_rules", tuple(map(_parse, self.allow)))
+        _parsed(self.allow)  # raises for what is none
+
+    @property
+    def _rules(self) -> tuple[_Rule, ...]:
+        return _parsed(self.allow)
 
     @property
     def loopback_ports(self) -> tuple[int, ...]:
@@ -127,6 +131,11 @@ def _within(range_: _Range, other: _Range) -> bool:
 
 def _matches(rule: str, name: str) -> bool:
     return name.endswith(rule[1:]) and len(name) > len(rule) - 1 if rule.startswith("*.") else name == rule
+
+
+@lru_cache(maxsize=256)
+def _parsed(allow: Sequence[str]) -> tuple[_Rule, ...]:
+    return tuple(map(_parse, allow))
 
 
 def _parse(entry: object) -> _Rule:

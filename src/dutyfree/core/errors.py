@@ -16,6 +16,8 @@ since callers already know how to handle those.
 
 from __future__ import annotations
 
+from typing import Any
+
 from dutyfree.core.text import printable
 
 
@@ -30,6 +32,10 @@ class DutyfreeError(Exception):
         self.driver = driver
         self.stage = stage
         self.sandbox = sandbox
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python's own way calls the class with the message alone, which is not what every subclass takes.
+        return _renewed, (type(self), self.args), self.__dict__
 
     def __str__(self) -> str:
         where = ", ".join(
@@ -124,3 +130,8 @@ class StageFailed(DutyfreeError):
 
 class DriverError(DutyfreeError):
     """The substrate failed; the message names the step and what the system answered."""
+
+
+def _renewed(kind: type[DutyfreeError], args: tuple[Any, ...]) -> DutyfreeError:
+    """An error of another process, or a copy; its attributes are set next."""
+    return kind.__new__(kind, *args)

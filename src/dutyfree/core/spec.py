@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from dutyfree.core.egress import Egress
 from dutyfree.core.errors import Misuse
+from dutyfree.core.frozen import FrozenDict
 
 Network = Literal["none", "host"]
 """none: loopback only · host: the machine's own network, no isolation at all."""
@@ -125,7 +125,7 @@ class Spec:
         _check_choice("storage", self.storage, ("memory", "disk"))
         if self.isolation is not None:
             _check_choice("isolation", self.isolation, ISOLATION_ORDER)
-        object.__setattr__(self, "env", MappingProxyType(check_env("env", self.env)))
+        object.__setattr__(self, "env", FrozenDict(check_env("env", self.env)))
         if self.cwd is not None:
             check_path("cwd", self.cwd)
         if self.user is not None:

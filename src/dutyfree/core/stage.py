@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from dutyfree.core.errors import Misuse
+from dutyfree.core.frozen import FrozenDict
 from dutyfree.core.spec import Network, Spec, Stage, check_env, check_path, check_text, check_timeout
 
 DEFAULT_STAGE_TIMEOUT_S = 1800.0
@@ -44,7 +44,7 @@ class Files(Stage):
                 raise Misuse(f"{target!r} must be bytes or a pathlib.Path, not {type(content).__name__}", field="files")
         if isinstance(self.mode, bool) or not isinstance(self.mode, int) or not 0 <= self.mode <= 0o7777:
             raise Misuse(f"must be permission bits, not {self.mode!r}", field="mode")
-        object.__setattr__(self, "files", MappingProxyType(dict(self.files)))
+        object.__setattr__(self, "files", FrozenDict(self.files))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +103,7 @@ class Commands(Stage):
         if isinstance(self.commands, str | bytes) or not isinstance(self.commands, Sequence) or not self.commands:
             raise Misuse("must be a sequence of commands", field="commands")
         object.__setattr__(self, "commands", tuple(_check_command(one) for one in self.commands))
-        object.__setattr__(self, "env", MappingProxyType(check_env("env", self.env)))
+        object.__setattr__(self, "env", FrozenDict(check_env("env", self.env)))
         if self.cwd is not None:
             check_path("cwd", self.cwd)
         if self.user is not None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 from dutyfree.core.contract import Command, Sandbox, Substrate
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost
+from dutyfree.core.frozen import FrozenDict
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.spec import Spec, check_path
 from dutyfree.reward.report import REPORT_BYTES, judge_report
@@ -50,6 +51,11 @@ class Check:
     command that does not load the code under test into its own process."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.command, str):
+            object.__setattr__(self, "command", tuple(self.command))
+        if self.env is not None:
+            object.__setattr__(self, "env", FrozenDict(self.env))
+        object.__setattr__(self, "tests", tuple(self.tests))
         if self.tests and "{report}" not in "".join(self.command):
             raise Misuse("names tests, so its command must say where: {report} is missing", field="checks")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX, Capabilities, Substrate
 from dutyfree.core.errors import Unsupported
@@ -20,7 +20,7 @@ class Chain:
     root: str
     """The image's own key: another content under the same name is another root."""
     stages: tuple[Stage, ...]
-    recipes: tuple[Recipe, ...]
+    recipes: tuple[Recipe, ...] = field(hash=False)
     keys: tuple[str, ...]
     """Of the state after each stage."""
 
