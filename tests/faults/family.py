@@ -76,11 +76,23 @@ def survivors(watched, patience_s=PATIENCE_S):
     return sorted(left)
 
 
+def stays(look, before, patience_s=PATIENCE_S):
+    """Return what `look` finds, did not find before, and finds every time it looks again; others' comings and goings are passed over."""
+    deadline = time.monotonic() + patience_s
+    left = look() - before
+    while left and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left &= look()
+    return left
+
+
 def cgroups_of(pid):
-    root = Path("/sys/fs/cgroup")
-    return sorted(
-        str(path) for depth in range(1, 6) for path in root.glob("/".join(["*"] * (depth - 1) + [f"dutyfree-{pid}-*"]))
-    )
+    # A walk, and no glob: it passes over what other owners remove meanwhile.
+    found = []
+    for place, names, _ in os.walk("/sys/fs/cgroup"):
+        found += [f"{place}/{name}" for name in names if name.startswith(f"dutyfree-{pid}-")]
+        names[:] = [] if place.count("/") >= 7 else [name for name in names if not name.startswith("dutyfree-")]
+    return sorted(found)
 
 
 def marked(mark):

@@ -14,6 +14,8 @@ from dutyfree.substrates.registry import connect, find
 
 CLIENT = Path(__file__).with_name("killed_client.py")
 PATIENCE_S = 100.0
+pytestmark = pytest.mark.slow("container engines and runtimes")
+
 MOMENTS = (0.05, 0.25, 0.5, 0.75, 0.95, 1.5)
 
 
@@ -57,7 +59,7 @@ async def remains(name, client):
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_nothing_is_left_after_the_next_sweep_and_no_command_runs_on(substrate, moment):
-    mark = f"86403.{int(moment * 100)}"
+    mark = f"86403.{os.getpid()}{int(moment * 100):03}"
     victim = subprocess.Popen([sys.executable, CLIENT, substrate, str(moment), mark])
     assert victim.wait() == -signal.SIGKILL
     end_s = time.monotonic() + PATIENCE_S

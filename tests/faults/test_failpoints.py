@@ -30,6 +30,9 @@ ERRORS = {
     "open": "EMFILE",
     "mkdir": "ENOSPC",
 }
+QUICK = ("mount", "unshare")
+SLOW = pytest.mark.slow("every call of the spawner that can fail")
+SHOWN = [point if point in QUICK else pytest.param(point, marks=SLOW) for point in POINTS]
 CALLS = (1, 2, 3, 5, 8, 13, 40)
 """Which call of that name: those of the start, of the first blanks, and of births."""
 
@@ -95,14 +98,14 @@ def works_after(program, folder):
     assert asyncio.run(use(faulty(program, folder, "none:0:none"))) == ["done"] * 4
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", SHOWN)
 def test_a_call_of_the_spawner_that_fails_loses_and_leaves_nothing(point, program, tmp_path):
     for number in CALLS:
         check(faulty(program, tmp_path, f"{point}:{number}:{ERRORS.get(point, 'EIO')}"))
     works_after(program, tmp_path)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", SHOWN)
 def test_the_death_of_whoever_makes_the_call_loses_and_leaves_nothing(point, program, tmp_path):
     for number in CALLS:
         check(faulty(program, tmp_path, f"{point}:{number}:kill"))
@@ -116,6 +119,7 @@ def test_a_build_that_was_asked_for_no_fault_has_none(program, tmp_path):
 STORING = Path(__file__).with_name("storing.py")
 
 
+@pytest.mark.slow("every fault while an image is stored")
 @pytest.mark.parametrize("what", ["ENOSPC", "EIO", "EMFILE", "kill"])
 @pytest.mark.parametrize("number", [1, 2, 4, 7, 11, 16, 23, 31, 45])
 def test_a_fault_while_an_image_is_stored_leaves_the_old_image_or_the_new_one(what, number, tmp_path):

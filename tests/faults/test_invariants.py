@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 from failpoint import PROCESS_FAULTS
-from family import born, marked, survivors, watch
+from family import born, marked, stays, survivors, watch
 from invariants import INVARIANTS, STATED_S, Seen, broken
 
 import dutyfree
 from dutyfree.core.fault import POINTS
 from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.image.verify import verify
-from dutyfree.testing.leaks import holdings, leaked
+from dutyfree.testing.leaks import holdings
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTY = Path(__file__).with_name("faulty.py")
@@ -26,8 +26,10 @@ RAISED = {"os": ("ENOSPC", "EMFILE", "EIO"), "driver": ("DriverError", "Saturate
 NO_SPAWNER = "dutyfree.store."
 """Its points are passed before there is one: of the faults of processes only our own."""
 AGAIN = {f"dutyfree.store.{name}" for name in ("build", "sync", "publish", "save", "name")}
-WHOLE = os.environ.get("DUTYFREE_TEST_FAULTS") == "all"
-"""Every fault at every point (`make faults`, half an hour). Otherwise a third of them, each fault at a third of the points."""
+QUICK = ("dutyfree.store.publish", "dutyfree.agent.send", "dutyfree.warm.hand")
+"""Points that `make test` shows, with a third of the faults; `make faults` takes every fault at every point."""
+SLOW = pytest.mark.slow("every fault at every named point")
+SHOWN = [(point, False) for point in QUICK] + [pytest.param(point, True, marks=SLOW) for point in POINTS]
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="snapshots and resets need root: sudo make test")
 
@@ -110,35 +112,35 @@ def run(scene, point, number, what):
         exit_code=process.returncode,
         what=what,
         survivors=survivors(watch(family), STATED_S),
-        left=[f"{kind} {one}" for kind, one in leaked(before)] + sorted(host_objects() - objects),
+        left=[*(f"{kind} {one}" for kind, one in stays(holdings, before)), *sorted(stays(host_objects, objects))],
         damaged=damage(scene / "home"),
         outlived=outlived,
         next_one=[],
     )
 
 
-def faults_at(point):
+def faults_at(point, whole):
     found = (*RAISED[POINTS[point]], *(("kill", "delay") if point.startswith(NO_SPAWNER) else PROCESS_FAULTS))
-    return found if WHOLE else found[list(POINTS).index(point) % 3 :: 3]
+    return found if whole else found[list(POINTS).index(point) % 3 :: 3]
 
 
-def cases(point):
+def cases(point, whole):
     """Each fault, and at which passing: the third is where a stage is kept."""
-    yield from ((what, 1) for what in faults_at(point))
+    yield from ((what, 1) for what in faults_at(point, whole))
     if point in AGAIN:
-        yield from ((what, 3) for what in RAISED["os"][: None if WHOLE else 1])
+        yield from ((what, 3) for what in RAISED["os"][: None if whole else 1])
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", POINTS)
-def test_every_fault_at_a_point_keeps_the_invariants_and_the_next_run_works(point, scene):
+@pytest.mark.parametrize(("point", "whole"), SHOWN)
+def test_every_fault_at_a_point_keeps_the_invariants_and_the_next_run_works(point, whole, scene):
     found, struck = [], 0
-    for what, number in cases(point):
+    for what, number in cases(point, whole):
         seen = run(scene, point, number, what)
         struck += bool(seen.all("fault"))
         found += [f"{what} {number}: {one}" for one in broken(seen)]
     assert found == []
-    assert struck == len(list(cases(point))), "the point was not passed"
+    assert struck == len(list(cases(point, whole))), "the point was not passed"
     after = run(scene, point, 0, "none")
     assert after.all("first")
     assert None not in after.all("first")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from family import cgroups_of, descendants, spawners, survivors, watch
+from family import cgroups_of, comm, descendants, spawners, survivors, watch
 from test_cancellation import CancelledAt, cancel_everywhere
 
 import dutyfree
@@ -147,7 +147,7 @@ def test_killing_the_spawner_during_a_snapshot_gives_sandbox_lost_and_leaves_not
             box = await with_files(substrate)
             spawner = substrate._spawner._process.pid
             saving = asyncio.ensure_future(box.snapshot())
-            while not any(Path(f"/proc/{pid}/comm").read_text() == "dutyfree-copier\n" for pid in descendants(spawner)):
+            while not any(comm(pid) == "dutyfree-copier" for pid in descendants(spawner)):
                 if saving.done():
                     break
                 await asyncio.sleep(0)

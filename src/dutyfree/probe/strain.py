@@ -72,6 +72,8 @@ async def _charged_most(mark: str, attempt: asyncio.Future[Attempt]) -> int:
 def _charge_of(pid: int) -> int:
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
+        if path == "/":
+            continue  # of a process that has ended: charges nobody
         if "memory" in controllers.split(","):
             return _number(f"/sys/fs/cgroup/memory{path}/memory.usage_in_bytes")
         if not controllers and Path(f"/sys/fs/cgroup{path}/memory.current").exists():

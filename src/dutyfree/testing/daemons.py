@@ -91,8 +91,16 @@ def docker_engine(bench: None) -> Iterator[str]:  # noqa: ARG001 - a fixture is 
     try:
         with docker_socket() as path:
             yield path
+            assert not (left := _ours(path)), f"containers left behind: {left}"
     except Missing as error:
         pytest.skip(str(error))
+
+
+def _ours(path: str) -> list[str]:
+    """The containers of an engine that name this process as their owner."""
+    found = ask(path, "/containers/json?all=1")
+    assert isinstance(found, list), found
+    return [name for one in found for name in one["Names"] if f"-{os.getpid()}-" in name]
 
 
 @pytest.fixture(scope="module")

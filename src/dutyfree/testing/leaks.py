@@ -28,8 +28,9 @@ _OWNER = re.compile(r"dutyfree-(?:[a-z]+-)?(\d+)-")
 _MARK = "dutyfree"
 _CGROUP_DEPTH = 4
 _STEP_S = 0.02
-_SHARED = {"dutyfree-cluster", "dutyfree-docker"}
-"""Of the engines that everybody on this machine uses: `make substrates`, `make cluster`."""
+_SHARED = {"dutyfree-cluster", "dutyfree-docker", "/dutyfree/docker/", "/dutyfree/podman/"}
+"""Of the engines that everybody on this machine uses (`make substrates`, `make cluster`): what is theirs names no owner. A
+container that stays is found by its name, when the tests of its engine are over."""
 
 _family: set[int] = set()
 """Every process that was seen below this one: what they leave when they die is ours."""

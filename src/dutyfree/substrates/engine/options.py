@@ -39,7 +39,7 @@ def profile_of(options: Mapping[str, str]) -> Profile:
     return cast("Profile", options.get("profile", "default"))
 
 
-def ask(path: str, what: str) -> dict[str, Any] | str:
+def ask(path: str, what: str) -> dict[str, Any] | list[Any] | str:
     """An engine's answer to a GET; or, as a string, why there is none. Blocks for a moment at most."""
     connection = http.client.HTTPConnection("engine", timeout=_PATIENCE_S)
     connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -72,7 +72,10 @@ class OciSubstrate(RenewingSubstrate[Image]):
         for path in orphans:
             # A start that its dead owner had asked for goes on by itself: what it makes is only there afterwards.
             await asyncio.to_thread(await_start, path)
-            writes = (path / "writes").read_text()
+            try:
+                writes = (path / "writes").read_text()
+            except FileNotFoundError:
+                continue  # another client sweeps it
             bundle = self._bundle(path.name, Spec())
             await replace(bundle, writes=Path(writes) if writes else None).remove()
         return [path.name for path in orphans]

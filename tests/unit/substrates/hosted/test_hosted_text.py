@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -28,7 +29,7 @@ class Sandbox:
 
     async def execute(self, wanted: Execution) -> tuple[Ended | None, bytes, bytes]:
         kept = Kept(1 << 30)
-        script = await prepare(wanted, self.put, shared=self.shared, switch=True)
+        script = self.script = await prepare(wanted, self.put, shared=self.shared, switch=True)
         process = await asyncio.create_subprocess_exec(
             self.shell, "-c", f"echo welcome; echo welcome >&2\n{script}",
             stdout=asyncio.subprocess.PIPE,
@@ -118,10 +119,11 @@ def test_a_user_nobody_knows_is_a_refusal(sandbox: Sandbox, user: str):
 
 @pytest.mark.parametrize("size", [INLINE, INLINE + 1, PIECE + 1])
 def test_input_of_any_size_arrives_and_leaves_no_file(sandbox: Sandbox, size: int):
-    before = set(os.listdir("/tmp"))
     given = os.urandom(size)
     assert run(sandbox, "cat", stdin=given)[1] == given
-    assert not {name for name in set(os.listdir("/tmp")) - before if name.startswith(".dutyfree-")}
+    used = set(re.findall(r"\.dutyfree-[0-9a-f]{16}", sandbox.script))
+    assert bool(used) == (size > INLINE)
+    assert not [name for name in os.listdir("/tmp") if name[:26] in used]
 
 
 def test_input_may_come_in_pieces(sandbox: Sandbox):
