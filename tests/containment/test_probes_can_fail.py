@@ -8,6 +8,7 @@ import pytest
 import dutyfree
 from dutyfree.core.errors import DriverError
 from dutyfree.probe.catalogue import CATALOGUE, Probe, judge
+from dutyfree.reward import report, select, takeover, verify
 
 ALWAYS_REACHED = {8, 34, 73, 98, 103}
 """What any user reaches on the bare machine."""
@@ -78,3 +79,42 @@ def test_the_command_exits_with_0_when_everything_held(capsys):
 
     assert main(["probe", "-s", "native", "--only", "8,88"]) == 0
     assert "2 contained, 0 not contained" in capsys.readouterr().out
+
+
+async def take_over_in_place(ground, start, solution):
+    for path, (data, info) in solution.files.items():
+        await ground.box.write(path, data, mode=info.mode)
+    return list(solution.files), []
+
+
+async def leave_caches(ground, paths):
+    pass
+
+
+async def raise_it(court, error, check=None):
+    raise error
+
+
+ABLATIONS = {
+    111: [(takeover.Ground, "take_over", take_over_in_place)],
+    112: [(select, "CACHES", ()), (takeover.Ground, "clear_caches", leave_caches)],
+    113: [(select, "STEERING", ())],
+    114: [(verify._Court, "_clear_the_machine", raise_it)],
+    115: [(report, "_MOST_TAG_BYTES", 1 << 30)],
+    116: [(takeover, "_differs", lambda start, kept: start is None or start[0] != kept[0])],
+}
+"""By probe, what of `verify` is taken away."""
+
+
+@pytest.mark.parametrize("number", sorted(ABLATIONS))
+def test_without_its_defence_the_verification_is_cheated(number, monkeypatch):
+    for owner, name, weaker in ABLATIONS[number]:
+        monkeypatch.setattr(owner, name, weaker)
+
+    async def run():
+        probe = next(probe for probe in CATALOGUE if probe.id == number)
+        async with dutyfree.connect("native") as substrate:
+            return await judge(probe, substrate)
+
+    verdict = asyncio.run(run())
+    assert verdict.contained is False, verdict.reason

@@ -23,6 +23,7 @@ from dutyfree.probe.interference import PROBES as INTERFERENCE
 from dutyfree.probe.network import PROBES as NETWORK
 from dutyfree.probe.renewal import PROBES as RENEWAL
 from dutyfree.probe.reward import PROBES as REWARD
+from dutyfree.probe.score import PROBES as SCORE
 from dutyfree.probe.strain import PROBES as STRAIN
 from dutyfree.probe.verdict import Group, Probe, Verdict, broke, untried
 
@@ -43,6 +44,7 @@ def _assemble() -> tuple[Probe, ...]:
         RENEWAL,
         INTERFERENCE,
         REWARD,
+        SCORE,
         NETWORK,
         EGRESS,
         CLOCK,
