@@ -20,11 +20,14 @@ async def rollout(substrate: dutyfree.Substrate, spec: dutyfree.Spec) -> bool:
 
 
 async def main(name: str) -> None:
-    limits = dutyfree.Limits(memory_bytes=256 << 20, pids=64, disk_bytes=64 << 20)
+    wanted = {"memory_bytes": 256 << 20, "pids": 64, "disk_bytes": 64 << 20}
     async with dutyfree.connect(name) as substrate:
+        offered = substrate.capabilities
+        limits = dutyfree.Limits(**{key: value for key, value in wanted.items() if key in offered.limits})
+        spec = dutyfree.Spec(limits=limits, network="none" if "none" in offered.networks else "host")
         begun = time.perf_counter()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(rollout(substrate, dutyfree.Spec(limits=limits))) for _ in range(GROUP)]
+            tasks = [group.create_task(rollout(substrate, spec)) for _ in range(GROUP)]
         elapsed_s = time.perf_counter() - begun
     rewards = [float(task.result()) for task in tasks]
     print(f"{GROUP} rollouts in {elapsed_s:.2f} s, mean reward {sum(rewards) / GROUP:.2f}")

@@ -10,7 +10,7 @@
 
 #include "shell.h"
 
-enum { STRIKES = 100, AGAINS = 8 };
+enum { STRIKES = 100, AGAINS = 8, WAITS = 80 };
 
 struct run {
     struct channel channel; /* first */
@@ -18,12 +18,21 @@ struct run {
     struct capture capture;
     uint8_t ending;
     uint32_t code;
-    bool over, interrupted, answered;
+    bool over, interrupted, sent, answered;
+    int waits; /* for the shell to begin, before it is interrupted */
     uint64_t start_ns, run_ns, oom_kills_before;
     struct timer deadline, strike, ask, again;
     uint64_t ask_step_ns;
     int strikes, agains;
 };
+
+/* An interrupt that meets a shell while it reads our line would make it run the rest of the line. Once the line runs,
+ * the script's descriptor is kept at 10; a script may close that. */
+static bool begun(const struct run *run) {
+    char path[40];
+    snprintf(path, sizeof path, "/proc/%d/fd/10", (int)run->shell->process.pid);
+    return access(path, F_OK) == 0;
+}
 
 static void interrupt(struct shell *shell) {
     kill(-shell->process.pid, SIGINT);
@@ -117,6 +126,16 @@ static void script_over(struct run *run) {
  * and the script is over when it is gone. */
 static void interrupt_again(struct timer *timer) {
     struct run *run = timer->owner;
+    if (!run->sent && !run->answered) {
+        if (!begun(run) && run->waits++ < WAITS) {
+            timer_set(timer, now_ns() + MILLISECOND_NS / 4);
+            return;
+        }
+        run->sent = true;
+        interrupt(run->shell);
+        timer_set(timer, now_ns() + MILLISECOND_NS);
+        return;
+    }
     bool left = tree_interrupt(run->shell->process.mark, run->shell->process.pid);
     if (run->answered && (!left || run->agains == AGAINS))
         script_over(run);
@@ -177,10 +196,10 @@ void run_signal(struct shell *shell, const uint8_t *data, size_t size) {
     if (shell->ended || !shell->run || shell->run->over || shell->run->answered)
         return;
     if (number == SIGINT) {
-        interrupt(shell);
         shell->run->interrupted = true;
+        shell->run->sent = false;
         shell->run->agains = 0;
-        timer_set(&shell->run->again, now_ns() + MILLISECOND_NS);
+        interrupt_again(&shell->run->again);
     } else if (number > 0 && number < _NSIG) {
         kill(-shell->process.pid, (int)number);
     }

@@ -30,3 +30,19 @@ def test_an_example_says_what_it_should(name: str) -> None:
     assert done.returncode == 0, done.stderr
     for line in SAID[name]:
         assert line in done.stdout
+
+
+def test_the_group_runs_on_the_reference_too() -> None:
+    done = subprocess.run([sys.executable, EXAMPLES / "group.py", "host"], capture_output=True, text=True, check=False)
+    assert "16 rollouts in" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", ["native", "host", "noop"])
+def test_the_programme_of_the_readme_runs_on_every_substrate_it_names(name: str) -> None:
+    text = (EXAMPLES.parent / "README.md").read_text()
+    code = text.partition("```python\n")[2].partition("```")[0]
+    assert 'connect("native")' in code
+    code = code.replace('connect("native")', f'connect("{name}")')
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert name == "noop" or "hello from" in done.stdout

@@ -105,6 +105,10 @@ class Process(Protocol):
         """Chunks of exact bytes, in order per stream, until both streams end."""
         ...
 
+    async def __anext__(self) -> tuple[StreamName, bytes]:
+        """The next chunk. Cancelled (`asyncio.wait_for`), it has taken none and the iteration goes on."""
+        ...
+
     async def write(self, data: bytes) -> None:
         """Send to the command's stdin; returns when it has been accepted (a slow reader makes this wait)."""
         ...
@@ -355,13 +359,20 @@ class Substrate(ABC):
     def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
         """A sandbox as `spec` says: await it, or enter it.
 
-        Raises `Misuse` (the spec makes no sense here), `Unsupported` (a limit or policy it cannot enforce),
-        `Saturated`, `Unavailable`, `DriverError`. The sandbox it gives can run an action at once.
+        Raises `Misuse` (the spec makes no sense here, or there is no such `cwd` or `user` inside), `Unsupported` (a
+        limit or policy it cannot enforce), `Saturated`, `Unavailable`, `DriverError`. The sandbox it gives can run an action at once.
         """
         wanted = spec or Spec()
         if wanted.stages and not self.capabilities.stages:
             return Pending(self._refuse_stages(), _destroy)
-        return Pending(self._create(wanted), _destroy)
+        return Pending(self._create_placed(wanted), _destroy)
+
+    async def _create_placed(self, spec: Spec) -> Sandbox:
+        """`_create`; a `cwd` or `user` that was asked for is tried once, so that a wrong one is told here."""
+        box = await self._create(spec)
+        if spec.cwd is not None or spec.user is not None:
+            await try_place(box)
+        return box
 
     @abstractmethod
     async def _create(self, spec: Spec) -> Sandbox:
@@ -429,6 +440,15 @@ class Driver(Protocol):
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Start using the substrate; `Unavailable` with the reason and command if it cannot be."""
         ...
+
+
+async def try_place(box: Sandbox) -> None:
+    """Run an action where and as whom the spec says; if that cannot be, the sandbox is destroyed."""
+    try:
+        await box.run(["true"])
+    except BaseException:
+        await finish(box.destroy())
+        raise
 
 
 async def _destroy(box: Sandbox) -> None:

@@ -88,12 +88,14 @@ def env_items(env: Mapping[str, str] | None, field: str = "env") -> Sequence[byt
 
 
 def input_bytes(value: object, field: str = "stdin") -> Bytes:
-    """Bytes, or something that already is a view of bytes."""
+    """Bytes, a view of bytes, or text, which is sent as UTF-8."""
     if isinstance(value, bytes | bytearray):
         return value
+    if isinstance(value, str):
+        return encoded(field, value)
     if isinstance(value, memoryview) and value.contiguous:
         return value.cast("B")
-    raise Misuse(f"must be bytes, not {type(value).__name__}", field=field)
+    raise Misuse(f"must be bytes or a string, not {type(value).__name__}", field=field)
 
 
 def deadline_ns(timeout_s: object) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Self
 
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, StreamName, TerminalSize
 from dutyfree.core.errors import Misuse
@@ -123,11 +123,17 @@ class AgentProcess:
         self._terminal = terminal
         self._outcome: Outcome | None = None
 
-    async def __aiter__(self) -> AsyncIterator[tuple[StreamName, bytes]]:
+    def __aiter__(self) -> Self:
         """Chunks of exact bytes until both streams end."""
-        while (chunk := await self._channel.output.take()) is not None:
-            yield _NAMES[chunk[0]], chunk[1]
-        await self._check()
+        return self
+
+    async def __anext__(self) -> tuple[StreamName, bytes]:
+        """The next chunk. Cancelled, it has taken none: ask again."""
+        chunk = await self._channel.output.take()
+        if chunk is None:
+            await self._check()
+            raise StopAsyncIteration
+        return _NAMES[chunk[0]], chunk[1]
 
     async def write(self, data: bytes) -> None:
         """Send to stdin; BrokenPipeError if the command is over."""

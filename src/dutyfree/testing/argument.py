@@ -98,6 +98,25 @@ class ArgumentSuite(Suite):
             assert (await box.run(["id", "-u"], user="root")).stdout == b"0\n"
             assert (await box.run("id -u; id -g", user="1234:2345")).stdout == b"1234\n2345\n"
 
+    async def test_a_user_that_was_added_inside_is_known(self) -> None:
+        async with self.box() as box:
+            self.isolated()
+            if not box.capabilities.users:
+                return
+            await box.write("/etc/passwd", b"added:x:4321:5432::/:/bin/sh\n", append=True)
+            await box.write("/etc/group", b"others:x:6543:\n", append=True)
+            assert (await box.run("id -u; id -g", user="added")).stdout == b"4321\n5432\n"
+            assert (await box.run("id -u; id -g", user="added:others")).stdout == b"4321\n6543\n"
+
+    async def test_a_place_that_is_not_there_is_told_at_creation(self) -> None:
+        with pytest.raises(Misuse, match="cwd"):
+            await self.box(cwd="/no/such/place")
+
+    async def test_a_user_that_is_not_there_is_told_at_creation(self) -> None:
+        if self.substrate.capabilities.users:
+            with pytest.raises(Misuse, match="user"):
+                await self.box(user="no-such-user")
+
     async def test_a_user_nobody_knows_is_misuse(self) -> None:
         async with self.box() as box:
             error = Misuse if box.capabilities.users else Unsupported

@@ -107,6 +107,26 @@ class ShellSuite(Suite):
             assert not (await stuck).ok
             assert (await shell.run("echo alive")).stdout == b"alive\n"
 
+    async def test_an_interrupt_of_an_idle_shell_changes_nothing(self) -> None:
+        async with self.box() as box, await shell_of(box) as shell:
+            await shell.interrupt()
+            for turn in range(6):
+                outcome = await shell.run(f"echo {turn}; (exit {turn})", timeout_s=30)
+                assert (outcome.stdout, outcome.exit_code) == (b"%d\n" % turn, turn)
+                await shell.interrupt()
+                await shell.interrupt()
+
+    async def test_an_interrupt_at_any_moment_never_ends_another_script(self) -> None:
+        async with self.box() as box, await shell_of(box) as shell:
+            for turn in range(20):
+                script = asyncio.create_task(shell.run("true", timeout_s=30))
+                for _ in range(turn):
+                    await asyncio.sleep(0)
+                await shell.interrupt()
+                assert (await script).stderr == b""
+                outcome = await shell.run(f"echo {turn}; (exit 3)", timeout_s=30)
+                assert (outcome.stdout, outcome.exit_code) == (b"%d\n" % turn, 3)
+
     async def test_a_cancelled_script_is_stopped(self) -> None:
         async with self.box() as box, await shell_of(box) as shell:
             path = f"{self.scratch(box)}/pid"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from contextlib import suppress
 
 import pytest
 
@@ -44,6 +46,24 @@ class StreamSuite(Suite):
             await process.write(b"input\n")
             await process.close_stdin()
             assert (await everything(process))["stdout"] == b"got input\n"
+            assert (await process.wait()).ok
+
+    async def test_a_wait_for_output_that_is_given_up_loses_nothing(self) -> None:
+        async with self.box() as box:
+            await streams(box)
+            process = await box.start("read line; echo out; echo err >&2; read line; echo end", stdin=None)
+            chunks = aiter(process)
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(chunks), 0.01)
+            await process.write(b"go\n")
+            came = {"stdout": b"", "stderr": b""}
+            while came != {"stdout": b"out\n", "stderr": b"err\n"}:
+                with suppress(TimeoutError):
+                    name, data = await asyncio.wait_for(anext(process), 0.001)
+                    came[name] += data
+            await process.write(b"go\n")
+            assert [chunk async for chunk in chunks] == [("stdout", b"end\n")]
             assert (await process.wait()).ok
 
     async def test_both_streams_are_told_apart_while_they_come(self) -> None:

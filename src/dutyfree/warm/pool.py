@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dutyfree.core import fault
-from dutyfree.core.contract import Sandbox, Substrate
+from dutyfree.core.contract import Sandbox, Substrate, try_place
 from dutyfree.core.errors import DutyfreeError, Misuse
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec, check_timeout
@@ -79,6 +79,9 @@ class Pool(Substrate):
         """As the contract says; asked for nothing in particular, it gives the strictest network there is."""
         return super().create(spec or Spec(network=strictest(self.capabilities)))
 
+    async def _create_placed(self, spec: Spec) -> Sandbox:
+        return await self._create(spec)  # a claim has tried it
+
     async def _create(self, spec: Spec) -> Sandbox:
         return await self._claim(spec, _NO_TERMS)
 
@@ -104,7 +107,10 @@ class Pool(Substrate):
 
     async def _claim(self, spec: Spec, terms: Terms) -> Lease:
         try:
-            return await self._find(spec, terms)
+            lease = await self._find(spec, terms)
+            if spec.cwd is not None or spec.user is not None:
+                await try_place(lease)
+            return lease
         except DutyfreeError as error:
             error.driver = self.name  # what the caller connected to; the message says what is beneath
             raise

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Self
 
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, StreamName, TerminalSize
 from dutyfree.core.errors import Misuse, Unsupported
@@ -30,19 +32,25 @@ class HostProcess:
         self._called_ns = called_ns
         self._ended = ended
         self._open = dict(zip(child.pipes, _NAMES, strict=False))
+        self._came: deque[tuple[StreamName, bytes]] = deque()
         self._outcome: Outcome | None = None
 
-    async def __aiter__(self) -> AsyncIterator[tuple[StreamName, bytes]]:
+    def __aiter__(self) -> Self:
         """Chunks until both streams end, or the command has and nothing is left in the pipes."""
-        while self._open:
+        return self
+
+    async def __anext__(self) -> tuple[StreamName, bytes]:
+        """The next chunk. Cancelled, it has taken none: ask again."""
+        while not self._came and self._open:
             over = self._child.end_ns != 0
-            came = [(name, data) for name, data in map(self._read, list(self._open)) if data]
-            for chunk in came:
-                yield chunk
-            if not came and over:
-                return
-            if not came and self._open:
+            self._came.extend((name, data) for name, data in map(self._read, list(self._open)) if data)
+            if not self._came and over:
+                break
+            if not self._came and self._open:
                 await self._readable()
+        if not self._came:
+            raise StopAsyncIteration
+        return self._came.popleft()
 
     async def write(self, data: bytes) -> None:
         """Wait until the pipe has taken all of it. A command that reads no more loses it silently, as in a shell."""

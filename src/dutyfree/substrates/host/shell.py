@@ -3,6 +3,9 @@
 An interactive bash reads scripts from a pipe and reports each status through `PROMPT_COMMAND` on a descriptor of its
 own: being interactive it survives SIGINT as at a keyboard, and nothing is mixed into the output. When the status has
 come, everything the script wrote is in the pipes already, so they are emptied and the outcome is whole.
+
+A SIGINT that meets bash at its prompt makes it prompt, and report, again. So every report carries the number of lines
+that bash has begun to run, which `PS0` counts, and a number that was heard before is no answer.
 """
 
 from __future__ import annotations
@@ -25,7 +28,10 @@ from dutyfree.substrates.host.child import CHUNK_BYTES, Child, NotStarted, gone,
 from dutyfree.substrates.host.tree import kill_tree
 
 _ARGV = [b"bash", b"--norc", b"--noprofile", b"--noediting", b"-i"]
-_PROMPTS = {"PS1": "", "PS2": "", "HISTFILE": ""}
+_PROMPTS = {"PS0": "${_dutyfree_line:$((_dutyfree_line+=1,0)):0}", "PS1": "", "PS2": "", "HISTFILE": ""}
+_BEGIN_EVERY_S = 0.001
+_BEGINS = 20
+"""An interrupt looks so often whether bash has begun its script, at that interval."""
 
 STOP_EVERY_S = 0.05
 STOPS = 20
@@ -35,16 +41,21 @@ STOPS = 20
 class HostShell:
     """A `core.contract.Shell`; open it with `open_shell`."""
 
-    def __init__(self, child: Child, control: int, status: int, ended: Callable[[], None]) -> None:
+    def __init__(self, child: Child, control: int, status: int, kept_fd: int, ended: Callable[[], None]) -> None:
         self._child = child
         self._control = control
         self._status = status
+        self._kept_fd = kept_fd
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[int | None] = self._loop.create_future()
         self._streams: list[Capture] = [Capture(0), Capture(0)]
         self._turn = asyncio.Lock()
         self._closed = self._expired = False
+        self._line = -1
+        """The last line whose status was heard."""
+        self._running: object | None = None
+        self._interrupted = False
         self._stopping: asyncio.TimerHandle | None = None
         for index, fd in enumerate(child.pipes):
             self._loop.add_reader(fd, self._readable, index)
@@ -78,9 +89,16 @@ class HostShell:
             return await self._run(script, timeout_s, stdin, limit)
 
     async def interrupt(self) -> None:
-        """SIGINT to the shell and what it runs."""
-        if self.alive:
-            os.killpg(self._child.pid, signal.SIGINT)
+        """SIGINT to the shell and what it runs; nothing if it runs nothing."""
+        turn = self._running
+        if turn is None:
+            return
+        for _ in range(_BEGINS):
+            if self._begun() or self._running is not turn:
+                break
+            await asyncio.sleep(_BEGIN_EVERY_S)  # met while it reads a line, bash would run the rest of that line
+        if self._running is turn and self.alive:
+            self._interrupt()
 
     @property
     def alive(self) -> bool:
@@ -111,7 +129,8 @@ class HostShell:
         called_ns = now_ns()
         self._drain()
         self._streams = [Capture(limit), Capture(limit)]
-        self._expired = False
+        self._expired = self._interrupted = False
+        self._running = object()
         late = self._loop.call_later(timeout_s, self._expire) if timeout_s is not None else None
         source = memory_file(stdin) if stdin else None
         try:
@@ -123,6 +142,7 @@ class HostShell:
             await finish(self._settled())
             raise
         finally:
+            self._running = None
             for timer in (late, self._stopping):
                 if timer is not None:
                     timer.cancel()
@@ -164,9 +184,17 @@ class HostShell:
         if not again:
             self._child.kill("timeout")
             return
-        os.killpg(self._child.pid, signal.SIGINT)
+        self._interrupt()
         kill_tree(self._child.pid, spare_root=True)
         self._stopping = self._loop.call_later(STOP_EVERY_S, self._stop, again - 1)
+
+    def _interrupt(self) -> None:
+        self._interrupted = True
+        os.killpg(self._child.pid, signal.SIGINT)
+
+    def _begun(self) -> bool:
+        """Bash runs its line: it keeps its own input above 9 meanwhile."""
+        return os.path.exists(f"/proc/{self._child.pid}/fd/{self._kept_fd}")
 
     async def _settled(self) -> None:
         await self._code()
@@ -205,13 +233,16 @@ class HostShell:
 
     def _reported(self) -> None:
         text = os.read(self._status, 4096)
-        if self._answer.done():
-            return
         if not text:
             self._loop.remove_reader(self._status)
-            self._answer.set_result(None)
-        else:
-            self._answer.set_result(int(text.split()[-1]))
+            if not self._answer.done():
+                self._answer.set_result(None)
+        for report in text.splitlines():
+            line, code = map(int, report.split())
+            # Interrupted before it began a line, bash answers with the number of the one before.
+            if not self._answer.done() and (line > self._line or self._interrupted):
+                self._line = line
+                self._answer.set_result(code)
 
     def _drain(self) -> None:
         for index in range(len(self._child.pipes)):
@@ -241,7 +272,7 @@ async def open_shell(
         fds += [status, report]
         os.set_blocking(control, False)
         os.set_blocking(status, False)
-        own = {"PROMPT_COMMAND": f"echo $? >&{report}", **_PROMPTS}
+        own = {"PROMPT_COMMAND": f'echo "${{_dutyfree_line:=0}} $?" >&{report}', **_PROMPTS}
         child = spawn(_ARGV, cwd=cwd, env={**env, **own}, stdin=commands, merge_stderr=False, pass_fd=report)
     except NotStarted as failure:
         for fd in fds:
@@ -254,7 +285,7 @@ async def open_shell(
     os.close(commands)
     os.close(report)
     started(child)
-    shell = HostShell(child, control, status, lambda: ended(child))
+    shell = HostShell(child, control, status, 11 if report == 10 else 10, lambda: ended(child))
     try:
         await shell.ready()
     except BaseException:

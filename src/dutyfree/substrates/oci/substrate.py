@@ -10,13 +10,12 @@ from pathlib import Path
 from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
-from dutyfree.substrates.api.execution import Ended, Execute, Execution, Sink
 from dutyfree.substrates.boot import AGENT_INSIDE, KEEPER, KEEPERS, Birth, Defaults, agent_program, boot_agent
 from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.oci.bundle import Bundle
 from dutyfree.substrates.oci.config import bundle_config
 from dutyfree.substrates.oci.orphan import await_start, remove_unfinished
-from dutyfree.substrates.oci.user import user_ids
+from dutyfree.substrates.oci.user import numbered
 from dutyfree.substrates.renewing import RenewingSubstrate
 from dutyfree.substrates.sweep import is_orphan
 
@@ -119,16 +118,6 @@ def _is_orphans(mark: Path) -> bool:
         return is_orphan(mark.read_text())
     except FileNotFoundError:
         return False  # somebody else sweeps it
-
-
-def numbered(execute: Execute, layers: Sequence[Path]) -> Execute:
-    """The same exec call for users by name."""
-
-    async def by_number(wanted: Execution, sink: Sink) -> Ended:
-        user = user_ids(wanted.user, layers) if wanted.user else None
-        return await execute(replace(wanted, user=user), sink)
-
-    return by_number
 
 
 async def open_runtime(runtime: Runtime) -> OciSubstrate:

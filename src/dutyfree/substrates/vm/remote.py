@@ -8,10 +8,12 @@ from pathlib import Path
 
 from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.spec import Spec
+from dutyfree.substrates.api.execution import Execute
 from dutyfree.substrates.api.sandbox import ApiSandbox
 from dutyfree.substrates.boot import Birth
 from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.image.store import delete
+from dutyfree.substrates.oci.user import numbered
 from dutyfree.substrates.qemu.initramfs import extra
 from dutyfree.substrates.qemu.machine import Boot, Machine
 from dutyfree.substrates.qemu.workshop import Workshop, memory_file
@@ -46,12 +48,12 @@ class SshVmSubstrate(VmSubstrate):
 
     async def _reach(self, machine: Machine, birth: Birth, image: Image) -> Sandbox:
         await machine.control.order(*self._orders(birth), *ORDERS)
-        way = Ssh(keys=self._keys, port=await forwarded_port(machine), layers=image.layers, sandbox=birth.id)
+        way = Ssh(keys=self._keys, port=await forwarded_port(machine), sandbox=birth.id)
         machine.stream.close()
-        return self._by_exec(birth, way)
+        return self._by_exec(birth, numbered(way.execute, image.layers))
 
-    def _by_exec(self, birth: Birth, way: Ssh) -> ApiSandbox:
+    def _by_exec(self, birth: Birth, execute: Execute) -> ApiSandbox:
         created_ns = birth.created()
         birth.defaults = replace(birth.defaults, cwd=birth.defaults.cwd or "/root")
         birth.timeline.add("ready", created_ns, created_ns)
-        return ApiSandbox(birth, way.execute, self._floor)
+        return ApiSandbox(birth, execute, self._floor)

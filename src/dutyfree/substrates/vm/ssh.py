@@ -21,7 +21,6 @@ from pathlib import Path
 from dutyfree.core.errors import DriverError, SandboxLost, Unavailable
 from dutyfree.substrates.api.execution import STDERR, Ended, Execution, Sink
 from dutyfree.substrates.api.streamed import streamed
-from dutyfree.substrates.oci.user import user_ids
 from dutyfree.substrates.qemu.machine import Machine
 
 ORDERS = (
@@ -115,14 +114,12 @@ class Ssh:
 
     keys: Keys
     port: int
-    layers: Sequence[Path]
-    """Of the image, for names of users."""
     sandbox: str
 
     async def execute(self, wanted: Execution, sink: Sink) -> Ended:
-        """An `Execute`: a connection, a command, its end."""
+        """An `Execute` for users by number: a connection, a command, its end."""
         heard = _Heard(sink)
-        code = await streamed([*self._client(), remote(wanted, self.layers)], wanted, heard)
+        code = await streamed([*self._client(), remote(wanted)], wanted, heard)
         if code == _LOST and _NO_SERVER.search(heard.errors):
             raise SandboxLost(f"ssh: {heard.errors.decode(errors='replace').strip()}", sandbox=self.sandbox)
         words = heard.errors.decode(errors="replace")
@@ -156,11 +153,11 @@ class Ssh:
         ]
 
 
-def remote(wanted: Execution, layers: Sequence[Path]) -> str:
-    """The command as the machine's shell takes it. In the background of that shell: so it says nothing of a signal itself."""
+def remote(wanted: Execution) -> str:
+    """The command, of a user by number, as the machine's shell takes it. In the background of that shell: so it says nothing of a signal itself."""
     words = ["env", "--default-signal=INT,QUIT", *(f"{name}={value}" for name, value in wanted.env.items())]
     if wanted.user:
-        uid, _, gid = user_ids(wanted.user, layers).partition(":")
+        uid, _, gid = wanted.user.partition(":")
         words = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--", *words]
     command = shlex.join([*words, *wanted.argv])
     place = shlex.quote(wanted.cwd or "/")
