@@ -40,7 +40,7 @@ def _exactly(fd: int, length: int) -> bytes:
     return b"".join(pieces)
 
 
-def write(path: str, data: bytes, mode: int, append: bool) -> None:
+def write(path: str, data: bytes | bytearray | memoryview, mode: int, append: bool) -> None:
     """Create or replace, with the directories above."""
     flags = (
         os.O_WRONLY | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_APPEND if append else os.O_TRUNC)

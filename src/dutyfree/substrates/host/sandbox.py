@@ -170,10 +170,11 @@ class HostSandbox(Sandbox):
         """Create or replace a file; in place if small, else in a thread."""
         self._touch(path)
         whole("mode", mode, 0, 0o7777)
-        if len(input_bytes(data, "data")) <= file.SMALL_BYTES:
-            file.write(path, data, mode, append)
+        content = input_bytes(data, "data")
+        if len(content) <= file.SMALL_BYTES:
+            file.write(path, content, mode, append)
         else:
-            await in_thread(file.write, path, data, mode, append)
+            await in_thread(file.write, path, content, mode, append)
 
     async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
         """What is there."""

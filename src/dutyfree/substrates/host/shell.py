@@ -23,6 +23,7 @@ from dutyfree.core.pending import finish
 from dutyfree.core.spec import check_timeout
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.argument import encoded, input_bytes, output_limit
+from dutyfree.guest.wire import Bytes
 from dutyfree.substrates.host.capture import Capture
 from dutyfree.substrates.host.child import CHUNK_BYTES, Child, NotStarted, gone, memory_file, settle_once, spawn
 from dutyfree.substrates.host.tree import kill_tree
@@ -78,7 +79,7 @@ class HostShell:
     ) -> Outcome:
         """Run a script in the shell; scripts of several callers take turns."""
         check_timeout("timeout_s", timeout_s)
-        input_bytes(stdin)
+        given = input_bytes(stdin)
         if not isinstance(script, str) or "\0" in script:
             raise Misuse("must be a string without NUL", field="script")
         encoded("script", script)
@@ -86,7 +87,7 @@ class HostShell:
         async with self._turn:
             if not self.alive:
                 raise Misuse("the shell has ended: open another", driver="host")
-            return await self._run(script, timeout_s, stdin, limit)
+            return await self._run(script, timeout_s, given, limit)
 
     async def interrupt(self) -> None:
         """SIGINT to the shell and what it runs; nothing if it runs nothing."""
@@ -125,7 +126,7 @@ class HostShell:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    async def _run(self, script: str, timeout_s: float | None, stdin: bytes, limit: int) -> Outcome:
+    async def _run(self, script: str, timeout_s: float | None, stdin: Bytes, limit: int) -> Outcome:
         called_ns = now_ns()
         self._drain()
         self._streams = [Capture(limit), Capture(limit)]
