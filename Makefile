@@ -54,6 +54,9 @@ docs: develop ## rewrite what is generated: docs/reference/substrates.md
 speed: develop ## the native substrate against its rivals, as ratios in one run
 	$(BIN)/python -m benchmarks.speed
 
+versus: develop ## the native substrate of this tree against that of an older revision (OLD=REVISION), as ratios in one run
+	$(BIN)/python -m benchmarks.versus $(OLD)
+
 speed-state: develop ## snapshots, forks and resets of the native substrate, against plain creation in one run
 	$(BIN)/python -m benchmarks.state
 
