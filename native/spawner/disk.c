@@ -51,6 +51,7 @@ static int mount_ext4(const char *path, int userns_fd, const char **step) {
     /* The image is nobody else's and dies with the sandbox: nothing needs to survive a crash. */
     if (fsconfig_(context, FSCONFIG_SET_STRING, "source", path, 0) == 0 &&
         fsconfig_(context, FSCONFIG_SET_FLAG, "nobarrier", NULL, 0) == 0 &&
+        fsconfig_(context, FSCONFIG_SET_FLAG, "noinit_itable", NULL, 0) == 0 &&
         fsconfig_(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
         tree = fsmount_(context, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
     struct mount_attr attributes = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns_fd};

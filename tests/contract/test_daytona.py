@@ -31,6 +31,7 @@ class TestDaytona(ContractSuite):
         LIMIT_THAT_KILLS: "the vendor answers when the command has ended, and not before",
         "test_more_memory_than_the_limit_ends_as_oom": WHOLE,
         "test_less_memory_than_the_limit_is_fine": WHOLE,
+        "test_files_without_a_limit_of_their_own_do_not_use_up_the_memory": WHOLE,
         "test_more_disk_than_the_limit_cannot_be_written": WHOLE,
         "test_more_processor_time_than_the_limit_cannot_be_had": WHOLE,
         "test_a_limit_that_is_not_enforced_is_refused": WHOLE,

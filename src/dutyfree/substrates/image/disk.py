@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dutyfree.core.errors import DriverError, Unavailable, Unsupported
 from dutyfree.substrates.image.resolve import Image
+from dutyfree.substrates.image.room import reserve
 
 MKFS = "/usr/sbin/mkfs.ext4"
 ENABLE = "apt-get install -y e2fsprogs"
@@ -30,6 +31,13 @@ def write_disk(image: Image, target: Path) -> None:
         size_bytes,
         ["-d", os.fspath(image.layers[0]), "-O", "^has_journal", "-m", "0", "-N", str(entries + 1024)],
     )
+
+
+def make_writable(target: Path, size_bytes: int, *, driver: str) -> None:
+    """An empty disk for one user, in a new file whose blocks are all its own: `Saturated` if there is no room."""
+    make_filesystem(target, size_bytes, ["-O", "^has_journal", "-m", "0"])
+    with target.open("r+b") as file:
+        reserve(file.fileno(), size_bytes, target.parent, driver=driver)
 
 
 def make_filesystem(target: Path, size_bytes: int, options: list[str]) -> None:

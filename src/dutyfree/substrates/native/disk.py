@@ -1,18 +1,21 @@
 """Disk-backed scratch space: an ext4 image per sandbox, in a file without a name.
 
-Owns the templates (one empty image per size, made by mkfs once). A sandbox gets a sparse copy of one, open and already
-unlinked, so that it vanishes with its last user whatever is killed.
+Owns the templates (one empty image per size, sparse, made by mkfs once). A sandbox gets a copy of one, open and already
+unlinked, so that it vanishes with its last user whatever is killed. All the blocks of the copy are reserved when it is
+made: what a sandbox could write, the store can take.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
-from dutyfree.core.errors import DriverError, Unavailable
+from dutyfree.core.errors import DriverError, Saturated, Unavailable
+from dutyfree.substrates.image.room import reserve
 
 _MKFS_OPTIONS = ("-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,root_owner=0:0")
 
@@ -20,16 +23,24 @@ _BYTES_PER_FILE = 4096
 """A file takes at least a block, so more inodes than blocks cannot be used (and mkfs refuses them)."""
 
 
-def scratch_image(templates: Path, size_bytes: int, files: int) -> int:
-    """A descriptor of a fresh image with room for so many bytes and files. Blocks; the caller closes it."""
+def scratch_image(templates: Path, size_bytes: int, files: int, *, reserved: bool = True) -> int:
+    """A descriptor of a fresh image with room for so many bytes and files. Blocks; the caller closes it.
+
+    The room is the image's own from now on, `Saturated` if there is not enough; not `reserved`: nobody will write to it.
+    """
     files = min(files, size_bytes // _BYTES_PER_FILE)
     template = templates / f"{size_bytes}-{files}.ext4"
-    if not template.exists():
-        _make_template(template, size_bytes, files)
+    templates.mkdir(parents=True, exist_ok=True)
     fd = os.open(templates, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
+        if reserved:
+            reserve(fd, size_bytes, templates, driver="native")
+        else:
+            os.ftruncate(fd, size_bytes)
+        if not template.exists():
+            _make_template(template, size_bytes, files)
         with template.open("rb") as source:
-            _copy_sparse(source.fileno(), fd, size_bytes)
+            _copy_data(source.fileno(), fd, size_bytes)
     except BaseException:
         os.close(fd)
         raise
@@ -40,20 +51,27 @@ def _make_template(template: Path, size_bytes: int, files: int) -> None:
     mkfs = shutil.which("mkfs.ext4", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if mkfs is None:
         raise Unavailable("disk storage needs mkfs.ext4", enable="apt-get install e2fsprogs", driver="native")
-    template.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=template.parent, prefix=".making-") as directory:
         image = Path(directory) / "image"
         image.touch()
         os.truncate(image, size_bytes)
-        done = subprocess.run([mkfs, *_MKFS_OPTIONS, "-N", str(files), image], capture_output=True, check=False)
+        done = subprocess.run(
+            [mkfs, *_MKFS_OPTIONS, "-N", str(files), image],
+            capture_output=True,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
         if done.returncode != 0:
-            message = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            raise DriverError(f"mkfs.ext4 failed: {' '.join(message)}", driver="native", stage="create")
+            message = " ".join(done.stderr.decode(errors="replace").strip().splitlines()[-1:])
+            failure = Saturated if os.strerror(errno.ENOSPC) in message else DriverError
+            raise failure(f"mkfs.ext4 failed in {template.parent}: {message}", driver="native", stage="create")
+        with image.open("rb") as file:
+            os.fsync(file.fileno())
         image.rename(template)
 
 
-def _copy_sparse(source: int, target: int, size_bytes: int) -> None:
-    os.ftruncate(target, size_bytes)
+def _copy_data(source: int, target: int, size_bytes: int) -> None:
+    """Into the blocks that the target has: never by sharing the source's, which a later write would have to replace."""
     at = 0
     while at < size_bytes:
         try:
@@ -61,5 +79,6 @@ def _copy_sparse(source: int, target: int, size_bytes: int) -> None:
         except OSError:  # ENXIO: only a hole is left
             return
         at = os.lseek(source, start, os.SEEK_HOLE)
+        os.lseek(target, start, os.SEEK_SET)
         while start < at:
-            start += os.copy_file_range(source, target, at - start, start, start)
+            start += os.sendfile(target, source, start, at - start)

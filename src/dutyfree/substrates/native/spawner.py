@@ -45,7 +45,7 @@ _FLAG_HOST_NETWORK, _FLAG_DISK, _FLAG_SETTLED = 1, 2, 4
 ENDED_BY_ITSELF = "it ended by itself"
 GONE_REASONS = (ENDED_BY_ITSELF, "it was destroyed", "its lifetime was over", "its memory limit was reached")
 _DESTROYED = 1
-_FULL = {errno.EUSERS, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC}
+FULL = {errno.EUSERS, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -362,7 +362,7 @@ class Spawner:
         elif (sandbox := self._sandboxes.get(tag)) and not sandbox.gone.done():  # it may die while we ask for its death
             if kind == _EVENT_FAILED:
                 message = f"cannot {detail}: {os.strerror(error)}"
-                failure = Saturated if error in _FULL else DriverError
+                failure = Saturated if error in FULL else DriverError
                 sandbox.failed.set_result(failure(message, driver="native", stage="create"))
             sandbox.gone.set_result(GONE_REASONS[reason])
 
@@ -412,7 +412,7 @@ def _settle(answer: asyncio.Future[Any] | None, error: int, detail: str, stage: 
     if answer is None or answer.done():
         return
     if error:
-        failure = Saturated if error in _FULL else DriverError
+        failure = Saturated if error in FULL else DriverError
         answer.set_exception(failure(f"cannot {detail}: {os.strerror(error)}", driver="native", stage=stage))
     else:
         counts = [int(count) for count in detail.split(";") if count]

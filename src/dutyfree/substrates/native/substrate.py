@@ -24,7 +24,7 @@ from dutyfree.substrates.native.disk import scratch_image
 from dutyfree.substrates.native.machine import Machine
 from dutyfree.substrates.native.plan import Plan
 from dutyfree.substrates.native.sandbox import NativeSandbox
-from dutyfree.substrates.native.spawner import ENDED_BY_ITSELF, Order, Spawner
+from dutyfree.substrates.native.spawner import ENDED_BY_ITSELF, FULL, Order, Spawner
 from dutyfree.substrates.native.state import NativeSnapshot, State, States
 from dutyfree.substrates.native.verify import Depth, Verifier
 from dutyfree.substrates.scratch import scratch_bytes, scratch_files
@@ -223,14 +223,16 @@ class NativeSubstrate(Substrate):
             self._store.borrow(image.key)
         return box
 
-    async def _begin(self, spec: Spec, plan: Plan, packet: bytes, name: str) -> tuple[int, Link]:
+    async def _begin(
+        self, spec: Spec, plan: Plan, packet: bytes, name: str, *, reserved: bool = True
+    ) -> tuple[int, Link]:
         """Order a sandbox. From here to its greeting everything runs while it is being born."""
-        tag, stream = await self._order_one(spec, plan, packet)
+        tag, stream = await self._order_one(spec, plan, packet, reserved)
         link = Link.attach(stream, sandbox=name)
         link.cause = lambda: self._cause(spec, tag)
         return tag, link
 
-    async def _order_one(self, spec: Spec, plan: Plan, packet: bytes) -> tuple[int, socket.socket]:
+    async def _order_one(self, spec: Spec, plan: Plan, packet: bytes, reserved: bool) -> tuple[int, socket.socket]:
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         except OSError as error:
@@ -238,7 +240,7 @@ class NativeSubstrate(Substrate):
         disk_fd = None
         try:
             if spec.storage == "disk":
-                disk_fd = await self._scratch(plan.order)
+                disk_fd = await self._scratch(plan.order, reserved)
             return self._spawner.create(packet, theirs.fileno(), disk_fd), ours
         except BaseException:
             ours.close()
@@ -248,15 +250,21 @@ class NativeSubstrate(Substrate):
             if disk_fd is not None:
                 os.close(disk_fd)
 
-    async def _scratch(self, order: Order) -> int:
+    async def _scratch(self, order: Order, reserved: bool) -> int:
         """A disk image's descriptor. Cancelled: what the thread opens is closed when it has."""
         place = self._store.root / "disks"
-        task = asyncio.ensure_future(asyncio.to_thread(scratch_image, place, order.disk_bytes, order.files))
+        making = asyncio.to_thread(scratch_image, place, order.disk_bytes, order.files, reserved=reserved)
+        task = asyncio.ensure_future(making)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.add_done_callback(_close_result)
             raise
+        except OSError as error:
+            failure = Saturated if error.errno in FULL else DriverError
+            raise failure(
+                f"cannot make a disk in {place}: {error.strerror}", driver="native", stage="create"
+            ) from error
 
     async def _greet(self, link: Link, tag: int) -> None:
         try:
@@ -306,6 +314,8 @@ class NativeSubstrate(Substrate):
         await box.leave("it was reset")
         ending = asyncio.ensure_future(self._spawner.destroy(box.tag))
         try:
+            if box.plan.disk:
+                await ending  # the room of its disk is the new one's
             lifetime_ns = box.plan.order.lifetime_ns - (now_ns() - box.made_ns)
             tag, link = await self._begin(box.spec, box.plan, box.plan.for_lifetime(lifetime_ns), box.id)
             try:
@@ -359,9 +369,10 @@ class NativeSubstrate(Substrate):
 
     @asynccontextmanager
     async def _witness(self, plan: Plan) -> AsyncIterator[int]:
-        """A sandbox of the plan that nobody ever uses."""
+        """A sandbox of the plan that nobody ever uses: a disk of its has nothing to lose, and takes no room."""
         spec = Spec(storage="disk" if plan.disk else "memory")
-        tag, link = await self._begin(spec, plan, plan.packet, f"native-{os.getpid()}-witness")
+        name = f"native-{os.getpid()}-witness"
+        tag, link = await self._begin(spec, plan, plan.packet, name, reserved=False)
         try:
             await self._greet(link, tag)
             yield tag

@@ -12,7 +12,7 @@ from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.substrates.boot import Birth, Defaults, boot_agent
-from dutyfree.substrates.image.disk import make_filesystem
+from dutyfree.substrates.image.disk import make_writable
 from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.owning import OwningSubstrate
 from dutyfree.substrates.poll import settled
@@ -23,8 +23,8 @@ from dutyfree.substrates.qemu.plan import Hardware, agent_port
 from dutyfree.substrates.qemu.workshop import Workshop
 
 MEMORY_BYTES = 1 << 30
-DISK_BYTES = 16 << 30
-"""Of the disk that takes the writes, where they go to disk; sparse."""
+DISK_BYTES = 4 << 30
+"""Of the disk that takes the writes, where they go to disk; reserved in the store while the machine lives."""
 
 
 class VmSubstrate(OwningSubstrate):
@@ -93,7 +93,7 @@ class VmSubstrate(OwningSubstrate):
             return
         path = self._workshop.scratch("writes")
         try:
-            await settled(asyncio.to_thread(make_filesystem, path, DISK_BYTES, ["-O", "^has_journal", "-m", "0"]))
+            await settled(asyncio.to_thread(make_writable, path, DISK_BYTES, driver=self.name))
             yield [path]
         finally:
             path.unlink(missing_ok=True)
