@@ -178,7 +178,7 @@ static void not_executed(struct command *command, const char *name, int errnum) 
     const char *reason = strerror(errnum);
     uint8_t type = command->options & (WIRE_OPT_MERGE | WIRE_OPT_TERMINAL) ? WIRE_STDOUT : WIRE_STDERR;
     char line[512];
-    int size = snprintf(line, sizeof line, "dutyfree: %.400s: %s\n", name, reason);
+    int size = snprintf(line, sizeof line, "%.400s: %s\n", name, reason);
     struct exit_report report = {.code = errnum == ENOENT ? 127 : 126,
                                  .run_ns = now_ns() - command->start_ns,
                                  .oom_kills_before = command->oom_kills_before};
@@ -201,7 +201,7 @@ static void start(struct command *command, struct exec_request *request) {
     struct identity who;
     struct spawn spawn = {.fds = {-1, -1, -1}, .terminal = -1, .who = &who, .mark = tree_next_mark()};
     if (!resolve_user(request->user, &who)) {
-        end_error(id, ENOENT, "user", request->user);
+        end_error(id, ENOENT, "user", request->user && request->user[0] ? request->user : defaults.user);
         return;
     }
     spawn_cwd(&spawn, request->cwd);

@@ -233,7 +233,7 @@ static void open_shell(uint32_t id, const char *cwd, const char *user, char **en
     struct identity who;
     struct spawn spawn = {.fds = {-1, -1, -1}, .terminal = -1, .who = &who, .mark = tree_next_mark()};
     if (!resolve_user(user, &who)) {
-        end_error(id, ENOENT, "user", user);
+        end_error(id, ENOENT, "user", user && user[0] ? user : defaults.user);
         return;
     }
     struct shell *shell = calloc(1, sizeof *shell);

@@ -77,7 +77,7 @@ def test_what_is_not_on_the_list_is_refused_and_said():
         ), server.visits
 
     outcome, visits = play(work, "127.0.0.1:1")
-    assert outcome.stdout.startswith(b"dutyfree: 127.0.0.1:")
+    assert outcome.stdout.startswith(b"egress: 127.0.0.1:")
     assert outcome.stdout.endswith(b"is not on the allow-list\n")
     assert visits == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
@@ -211,7 +212,7 @@ class Substrate:
                 self._bridge.close()
 
 
-def connect(name: str, **options: str) -> Substrate:
+def connect(name: str, **options: str | float | os.PathLike[str]) -> Substrate:
     """A substrate by its name, on a loop of its own: close it, or use it as a block."""
     from dutyfree.substrates.registry import connect as connect_async  # noqa: PLC0415 - keeps importing cheap
 

@@ -20,6 +20,7 @@ from dutyfree.cli.capability import table
 from dutyfree.core.contract import Availability, Capabilities, Driver
 from dutyfree.core.errors import DutyfreeError, Misuse, Unavailable
 from dutyfree.core.text import printable
+from dutyfree.substrates.qemu.kvm import judge
 from dutyfree.substrates.registry import drivers
 
 HELP = "what this machine can run, and the exact command that enables the rest"
@@ -100,6 +101,7 @@ def capability_facts(offered: Capabilities | None) -> dict[str, Any]:
 
 def host_facts() -> dict[str, Any]:
     """What the numbers of this machine depend on."""
+    kvm = judge()
     return {
         "dutyfree": __version__,
         "python": platform.python_version(),
@@ -109,7 +111,8 @@ def host_facts() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "root": os.geteuid() == 0,
         "cgroup": _cgroup(),
-        "kvm": os.access("/dev/kvm", os.R_OK | os.W_OK),
+        "kvm": kvm.usable,
+        "kvm_reason": kvm.reason,
     }
 
 
@@ -138,5 +141,5 @@ def _show(found: list[tuple[str, str, Availability]]) -> None:
     memory_gib = host["memory_bytes"] / (1 << 30)
     console.print(
         f"\nhost: {host['cpus']} cpus, {memory_gib:.1f} GiB, linux {host['kernel']}, cgroup {host['cgroup']}, "
-        f"{'root' if host['root'] else 'ordinary user'}, kvm {'yes' if host['kvm'] else 'no'}"
+        f"{'root' if host['root'] else 'ordinary user'}, kvm {'yes' if host['kvm'] else 'no'} ({host['kvm_reason']})"
     )

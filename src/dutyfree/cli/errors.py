@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -25,23 +26,60 @@ INTERRUPTED = 130
 def guard(work: Callable[[], int]) -> int:
     """Run a subcommand; errors end as one line on stderr. `DUTYFREE_DEBUG=1` shows the traceback as well."""
     try:
-        return work()
+        _standard_streams()
+        try:
+            return work()
+        finally:
+            _flush()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output left (`| head`). Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output left (`| head`).
+        _abandon_output()
         return 0
     except (DutyfreeError, OSError) as error:
         if os.environ.get("DUTYFREE_DEBUG") == "1":
             traceback.print_exc()
         print(f"dutyfree: {describe(error)}", file=sys.stderr)
+        _abandon_output()
         return exit_code(error)
+
+
+def _standard_streams() -> None:
+    """Make the three streams safe to use: characters that the locale lacks become `?`, a closed stream is refused."""
+    closed = [fd for fd, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)) if stream is None]
+    for fd in closed:
+        # Else the next file that is opened gets the number, and our output.
+        os.dup2(os.open(os.devnull, os.O_RDWR), fd)
+    if 1 in closed:
+        raise Misuse("is closed; send it to /dev/null if it is not wanted", field="standard output")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _flush() -> None:
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, f"the output cannot be written: {error.strerror}") from error
+
+
+def _abandon_output() -> None:
+    """Drop what cannot be written: Python would complain once more when it flushes at exit."""
+    try:
+        _flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def describe(error: DutyfreeError | OSError) -> str:
     """What went wrong and what to do next, on one line."""
-    line = printable(" ".join(str(error).split()))
+    line = printable(" ".join(_words(error).split()))
     hint = _next_step(error)
     return f"{line}; {hint}" if hint else line
 
@@ -55,6 +93,13 @@ def exit_code(error: DutyfreeError | OSError) -> int:
     if isinstance(error, DutyfreeError):
         return MACHINERY
     return MISUSE if isinstance(error, FileNotFoundError | FileExistsError | PermissionError) else MACHINERY
+
+
+def _words(error: DutyfreeError | OSError) -> str:
+    """The message; an `OSError` without its number, which says nothing to people."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 def _next_step(error: DutyfreeError | OSError) -> str | None:

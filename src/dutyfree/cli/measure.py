@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=1, metavar="N", help="of the order of trials (default: %(default)s)")
     add("--parallel", default="1", metavar="N,…", help="rollouts in flight together; 1,8 measures both (%(default)s)")
     add("--warmup", type=_count, default=1, metavar="N", help="warm-up trials per substrate and tier (%(default)s)")
-    add("--deadline", type=float, default=600.0, metavar="SECONDS", help="of one trial (default: %(default)s)")
+    add("--deadline", type=_seconds, default=600.0, metavar="SECONDS", help="of one trial (default: %(default)s)")
     add("--profile", choices=["controlled", "optimised"], default="controlled", help="fresh sandbox and full set-up "
         "each time, or fork and reset where offered (default: %(default)s)")  # fmt: skip
     add("--image", default=",".join(IMAGES), metavar="I,…", help="for each substrate the first of these that it knows "
@@ -275,6 +275,13 @@ def _trials_for(given: str) -> tuple[str, int]:
     if not label or not number.isdecimal() or int(number) < 1:
         raise Misuse(f"must be a substrate of this run, =, and a number of trials, not {given!r}", field="--trials-for")
     return label, int(number)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return value
 
 
 def _positive(text: str) -> int:

@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--trajectories", default="1e4,1e5,1e6,1e7", metavar="N,…", help="how many (default: %(default)s)")
     add("--lengths", default="50,100,150,200,250,300", metavar="N,…", help="steps of each (default: %(default)s)")
     add("--workers", default="64,1024", metavar="N,…", help="in flight at the same time (default: %(default)s)")
-    add("--price", type=float, default=0.10, metavar="X", help="of a worker-hour (default: %(default)s, an assumption)")
+    add(
+        "--price", type=_price, default=0.10, metavar="X", help="of a worker-hour (default: %(default)s, an assumption)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,6 +43,13 @@ def run(args: argparse.Namespace) -> int:
     for table in tables(results(found.records), scale):
         print(printable(table.to_markdown(), keep="\n"))
     return 0
+
+
+def _price(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return value
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:

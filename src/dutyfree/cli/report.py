@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -21,6 +22,7 @@ HELP = "tables, figures and html from records"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its options."""
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where the report goes (default: the first)")
     parser.add_argument(
         "directory",
         type=Path,
@@ -34,14 +36,15 @@ def run(args: argparse.Namespace) -> int:
     require_statistics()
     from dutyfree.report.build import build  # noqa: PLC0415 - matplotlib and scipy, only where they are used
 
-    report = build(args.directory)
+    report = build(args.directory, args.output)
     table = RichTable(title=report.headline.title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for i, column in enumerate(report.headline.columns):
         table.add_column(column, justify="left" if i < 3 else "right", no_wrap=True)
     for row in report.headline.rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console()
-    Console(width=None if console.is_terminal else 120).print(table)
+    told = console.is_terminal or "COLUMNS" in os.environ
+    Console(width=None if told else 120).print(table)
     print(report.overhead)
     for line in report.warnings[:SHOWN_WARNINGS]:
         print(f"warning: {printable(line)}")

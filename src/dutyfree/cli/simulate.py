@@ -102,7 +102,7 @@ def _scenario(args: argparse.Namespace) -> Scenario:
     values: dict[str, Any] = {}
     if args.scenario is not None:
         try:
-            values = json.loads(args.scenario.read_text())
+            values = json.loads(args.scenario.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise Misuse(f"cannot be read: {error}", field="--scenario") from error
     scenario = from_json(values)

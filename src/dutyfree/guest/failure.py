@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from dutyfree.core.errors import DriverError, Misuse
@@ -14,6 +15,9 @@ def error_for(failure: Failure, *, sandbox: str, path: str | None = None) -> Exc
     if path is not None and failure.errno:
         return OSError(failure.errno, answer, path)
     said = f"{answer}: {failure.detail}" if failure.detail else answer
+    if failure.what == "user" and failure.errno == errno.ENOENT:
+        name = repr(failure.detail) if failure.detail else "of that name"
+        return Misuse(f"there is no user {name} in the image's /etc/passwd", field="user", sandbox=sandbox)
     if failure.what in ("cwd", "user"):
         return Misuse(said, field=failure.what, sandbox=sandbox)
     return DriverError(said, stage=failure.what or None, sandbox=sandbox)

@@ -43,7 +43,7 @@ class Asked:
 def refusal(status: int, why: str) -> bytes:
     """An answer that says why."""
     names = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway", 503: "Service Unavailable"}
-    body = f"dutyfree: {why}\n".encode(errors="replace")
+    body = f"egress: {why}\n".encode(errors="replace")
     head = f"HTTP/1.1 {status} {names[status]}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     return head.encode() + body
 

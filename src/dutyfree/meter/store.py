@@ -75,14 +75,15 @@ class RecordWriter:
         self._file.close()
 
 
-_PARTS = ("subjects", "workloads")
+_PARTS = ("host", "protocol", "workloads", "subjects")
+_MERGED = ("workloads", "subjects")
 
 
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
     """Replace the manifest, atomically."""
     directory.mkdir(parents=True, exist_ok=True)
     draft = directory / f"{MANIFEST}.new"
-    draft.write_text(json.dumps(manifest, indent=1) + "\n")
+    draft.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     draft.replace(directory / MANIFEST)
 
 
@@ -92,11 +93,11 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        manifest = json.loads(path.read_text())
+        manifest = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise Misuse(f"{path} is not a manifest: {error}", field="directory") from error
-    if not isinstance(manifest, dict) or "host" not in manifest:
-        raise Misuse(f"{path} is not a manifest", field="directory")
+    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(part), dict) for part in _PARTS):
+        raise Misuse(f"{path} is not a manifest: it lacks {', '.join(_PARTS)}", field="directory")
     return manifest
 
 
@@ -156,7 +157,7 @@ def load(directories: Sequence[Path]) -> Run:
 
 def _merged(manifests: list[dict[str, Any]]) -> dict[str, Any]:
     """The first one, with the substrates and workloads that only the others have."""
-    parts = {name: {key: v for one in reversed(manifests) for key, v in one[name].items()} for name in _PARTS}
+    parts = {name: {key: v for one in reversed(manifests) for key, v in one[name].items()} for name in _MERGED}
     return manifests[0] | parts
 
 

@@ -27,8 +27,8 @@ class Report:
     overhead: str
 
 
-def build(directories: Sequence[Path]) -> Report:
-    """Write the report of one or more runs into the first directory."""
+def build(directories: Sequence[Path], output: Path | None = None) -> Report:
+    """Write the report of one or more runs into `output`, or into the first directory."""
     run = load(directories)
     found = results(run.records)
     if not found:
@@ -36,12 +36,14 @@ def build(directories: Sequence[Path]) -> Report:
             f"{directories[0]} holds no measured trials yet; `dutyfree measure -o {directories[0]}` adds them",
             field="directory",
         )
-    return _write(directories[0], run, found)
+    target = output or directories[0]
+    target.mkdir(parents=True, exist_ok=True)
+    return _write(directories[0], target, run, found)
 
 
-def _write(target: Path, run: Run, found: list[Result]) -> Report:
-    warnings = [str(problem) for problem in run.problems] + doubts(found, run.manifest, str(target))
-    overhead = tables.overhead(found, run.manifest, str(target))
+def _write(source: Path, target: Path, run: Run, found: list[Result]) -> Report:
+    warnings = [str(problem) for problem in run.problems] + doubts(found, run.manifest, str(source))
+    overhead = tables.overhead(found, run.manifest, str(source))
     every = [
         tables.substrates(run.manifest),
         study.table(found),
@@ -53,13 +55,15 @@ def _write(target: Path, run: Run, found: list[Result]) -> Report:
         tables.hidden_costs(found, run.manifest),
         tables.training(found),
         state.table(found, run.manifest),
-        *containment.tables(containment.kept(target)),
+        *containment.tables(containment.kept(source)),
     ]
     protocol = _protocol(run.manifest)
     drawn = figures.draw(found, target / "figures")
     summary = to_json(found, run.manifest, warnings)
-    (target / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
-    (target / "tables.md").write_text(_markdown(every, warnings, overhead, protocol))
+    (target / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    (target / "tables.md").write_text(
+        _markdown(every, warnings, overhead, protocol), encoding="utf-8", errors="replace"
+    )
     html = target / "report.html"
     html.write_text(
         page.render(
@@ -70,7 +74,9 @@ def _write(target: Path, run: Run, found: list[Result]) -> Report:
             overhead=overhead,
             tiles=_tiles(found),
             protocol=protocol,
-        )
+        ),
+        encoding="utf-8",
+        errors="replace",
     )
     return Report(html=html, headline=_headline(found), warnings=warnings, overhead=overhead)
 

@@ -27,7 +27,7 @@ def keep(directory: Path, probed: Mapping[str, Any]) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / VERDICTS
     draft = path.with_suffix(".new")
-    draft.write_text(json.dumps([*others, probed], indent=1) + "\n")
+    draft.write_text(json.dumps([*others, probed], indent=1) + "\n", encoding="utf-8")
     draft.replace(path)
     return path
 
@@ -38,7 +38,7 @@ def kept(directory: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
         if all({"substrate", "version", "probes"} <= one.keys() for one in found):
             return list(found)
     except (ValueError, AttributeError, TypeError):

@@ -19,7 +19,7 @@ _LEAST_S = 1e-4
 def write(document: Mapping[str, Any], directory: Path) -> Path:
     """`simulation.json`, `simulation.svg` and `simulation.png`; the path of the figure."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "simulation.json").write_text(json.dumps(document, indent=1) + "\n")
+    (directory / "simulation.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     with drawing():
         return save(draw(document), directory, "simulation")
 

@@ -94,6 +94,6 @@ def save(made: Figure, directory: Path, name: str) -> Path:
 
 def inline(path: Path) -> str:
     """A saved svg as it stands in the page: no prologue, ink in the colour of the reader's theme."""
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     text = text[text.index("<svg") :]
     return text.replace(INK, "currentColor")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from dutyfree.core.checkout import make
 from dutyfree.core.contract import Capabilities
 from dutyfree.core.errors import DriverError, SandboxLost, Unavailable
 from dutyfree.core.pending import finish
@@ -45,7 +46,11 @@ def agent_program(driver: str) -> Path:
     """The agent's program, or `Unavailable` with the command that builds it."""
     path = Path(__file__).parents[1] / "_native" / "dutyfree-agent"
     if not path.exists():
-        raise Unavailable("the native programs are not built", enable="make setup", driver=driver)
+        raise Unavailable(
+            "the native programs are not built",
+            enable=make("setup", "pip install --force-reinstall dutyfree"),
+            driver=driver,
+        )
     return path
 
 

@@ -11,6 +11,7 @@ the driver that was asked for is imported, and a missing extra becomes `Unavaila
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
@@ -36,12 +37,25 @@ class Wrapper(Protocol):
         ...
 
 
-def connect(name: str, **options: str) -> Pending[Substrate]:
+def connect(name: str, **options: str | float | os.PathLike[str]) -> Pending[Substrate]:
     """A substrate by its name: await it, or enter it. Options may also be written in the name, after a `?`.
+
+    Numbers and paths mean what they would as text; True is "yes" and False is "no".
 
     Raises `Misuse` for a name nobody knows, `Unavailable` if the substrate cannot run here; both say what to do.
     """
     return Pending(_connect(name, options), _close)
+
+
+def _option(name: str, value: object) -> str:
+    """An option as drivers read it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    raise Misuse(f"must be text, a number or a path, not {type(value).__name__}", field=name)
 
 
 def drivers() -> Iterator[tuple[str, Callable[[], Driver]]]:
@@ -61,7 +75,8 @@ def find(name: str) -> tuple[Driver, dict[str, str]]:
     return cast("Driver", _load(point)), options
 
 
-async def _connect(name: str, options: Mapping[str, str]) -> Substrate:
+async def _connect(name: str, given: Mapping[str, object]) -> Substrate:
+    options = {key: _option(key, value) for key, value in given.items()}
     if not isinstance(name, str) or not name:
         raise Misuse(f"must be the name of a substrate, not {name!r}", field="name")
     prefix, colon, rest = name.partition(":")
@@ -86,9 +101,12 @@ def _split(name: str) -> tuple[str, dict[str, str]]:
 
 def _load_path(path: str) -> Driver:
     try:
-        return cast("Driver", _load(EntryPoint(name=path, value=path, group=DRIVERS)))
+        found = _load(EntryPoint(name=path, value=path, group=DRIVERS))
     except (TypeError, ValueError) as error:  # a relative or an empty name
         raise Misuse(f"{path!r} names no driver: {error}", field="name") from error
+    if not (hasattr(found, "probe") and hasattr(found, "connect")):
+        raise Misuse(f"{path!r} is no driver: it has no probe() and connect()", field="name")
+    return cast("Driver", found)
 
 
 def _load(point: EntryPoint) -> object:

@@ -104,7 +104,7 @@ class Ledger:
         """Write down what was built."""
         fresh = self._path(entry.key, f"json.{secrets.token_hex(4)}")
         fault.at("dutyfree.warm.note", entry.key)
-        fresh.write_text(json.dumps(asdict(entry), indent=1) + "\n")
+        fresh.write_text(json.dumps(asdict(entry), indent=1) + "\n", encoding="utf-8")
         fresh.replace(self._path(entry.key, "json"))
 
     def entries(self) -> list[Entry]:
@@ -118,7 +118,7 @@ class Ledger:
 
     def read_log(self, key: str) -> str:
         """The log of the last build. Hostile text: what was run wrote it."""
-        return self._path(self.find(key), "log").read_text(errors="replace")
+        return self._path(self.find(key), "log").read_text(encoding="utf-8", errors="replace")
 
     def find(self, beginning: str) -> str:
         """The one key that begins so; `Misuse` if there is none, or there are several."""
@@ -150,7 +150,7 @@ class Ledger:
 def _parse(path: Path) -> Entry | None:
     """What was written down; None: nothing was, or it cannot be read any more. It only says what the stage took."""
     try:
-        return Entry(**json.loads(path.read_text()))
+        return Entry(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
 

@@ -146,9 +146,9 @@ def _build_attrs(draft: Path) -> None:
     (draft / "attrs-24.2.0").rename(tree)
     _git(tree, "init", "-q", "--initial-branch=main")
     _commit(tree, "Import attrs 24.2.0", day=1)
-    (tree / bug.TEST_PATH).write_text(bug.TEST)
+    (tree / bug.TEST_PATH).write_text(bug.TEST, encoding="utf-8")
     source = tree / bug.SOURCE_PATH
-    source.write_text(bug.inject(source.read_text()))
+    source.write_text(bug.inject(source.read_text(encoding="utf-8")), encoding="utf-8")
     _commit(tree, bug.SUBJECT, day=2)
     _git(tree, "gc", "-q", "--prune=now")
     _git(draft, "clone", "-q", "--bare", str(tree), str(draft / "served" / "attrs.git"))
@@ -217,7 +217,9 @@ def _git(directory: Path, *arguments: str, env: dict[str, str] | None = None) ->
 
 def _check_run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
     try:
-        done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=cwd, env=env, capture_output=True, encoding="utf-8", errors="replace", check=False
+        )
     except FileNotFoundError as error:
         raise Unavailable(f"{command[0]} is not installed", enable=f"apt-get install -y {command[0]}") from error
     if done.returncode:

@@ -25,7 +25,7 @@ _ENDED = Check(exit_code=None)
 def read_commands(path: Path) -> list[str]:
     """The commands of a recorded trajectory, in order; `Misuse` if it has none or is none."""
     try:
-        data: Any = json.loads(path.read_text())
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise Misuse(f"{path} cannot be read as JSON: {error}", field="trace") from error
     if isinstance(data, list) and all(isinstance(item, str) for item in data):

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Mapping
 
+from dutyfree.core.checkout import make
 from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import Unavailable
 from dutyfree.substrates.engine.options import ask, check_options, dispatch_of, profile_of
@@ -27,7 +28,7 @@ OUR_SOCKET = "/run/dutyfree/docker/docker.sock"
 """Where `make substrates` puts a daemon of ours."""
 
 SOCKETS = ("/var/run/docker.sock", OUR_SOCKET)
-ENABLE = "make substrates"
+ENABLE = make("substrates", "apt-get install -y docker.io")
 _OPTIONS = ("dispatch", "profile", "socket", "runtime")
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from dutyfree.core.checkout import make
 from dutyfree.core.errors import DriverError, Misuse, Unavailable
 from dutyfree.substrates.engine.http import Http
 from dutyfree.substrates.engine.options import ask
@@ -25,7 +26,8 @@ def find_socket(kind: str, environ: Mapping[str, str]) -> str:
     for place in places:
         if isinstance(ask(place, "/version"), dict):
             return place
-    raise Unavailable(f"no engine answers at {' or '.join(places)}", enable="make substrates", driver=kind)
+    enable = make("substrates", f"apt-get install -y {'podman' if kind == 'podman' else 'docker.io'}")
+    raise Unavailable(f"no engine answers at {' or '.join(places)}", enable=enable, driver=kind)
 
 
 async def save(path: str, driver: str, name: str, target: Path) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from dutyfree.core import fault
 from dutyfree.core.delete import delete_tree
-from dutyfree.core.errors import Unavailable
+from dutyfree.core.errors import Misuse, Unavailable
 
 _FOLDERS = {
     "images": 0o711,
@@ -56,7 +56,9 @@ class Building:
 def locate(environ: Mapping[str, str], uid: int) -> Path:
     """The directory that holds everything: DUTYFREE_HOME, else the system's for root and the user's own for others."""
     if home := environ.get("DUTYFREE_HOME"):
-        return Path(home).absolute()
+        if not home.startswith("/"):
+            raise Misuse(f"must be an absolute path, not {home!r}", field="DUTYFREE_HOME")
+        return Path(home)
     if uid == 0:
         return Path("/var/lib/dutyfree")
     data = environ.get("XDG_DATA_HOME", "")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp  # noqa: F401 - its absence is this extra's; the heavy imports come with the first use
 
+from dutyfree.core.checkout import make
 from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import DutyfreeError, Unavailable
 from dutyfree.core.spec import Network
@@ -33,7 +34,7 @@ OUR_KUBECONFIG = "/run/dutyfree/cluster/kubeconfig"
 """Where `make cluster` puts its own."""
 
 IN_CLUSTER = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-ENABLE = "make cluster-build && make cluster"
+ENABLE = make("cluster-build && cluster", "export KUBECONFIG=…")
 _OPTIONS = ("dispatch", "profile", "ready", "kubeconfig", "context", "namespace", "repository", "runtime_class")
 _PROBE_S = 10.0
 

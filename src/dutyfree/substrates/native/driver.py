@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from dutyfree.core.checkout import make
 from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.substrates.native.machine import Best
@@ -82,7 +83,7 @@ def _missing() -> list[tuple[str, str | None]]:
     if kernel < OLDEST_KERNEL:
         found.append((f"needs Linux {OLDEST_KERNEL[0]}.{OLDEST_KERNEL[1]}, this is {platform.release()}", None))
     if not program("dutyfree-spawner").exists():
-        found.append(("the native programs are not built", "make setup"))
+        found.append(("the native programs are not built", make("setup", "pip install --force-reinstall dutyfree")))
     switches = (
         ("/proc/sys/user/max_user_namespaces", "sysctl -w user.max_user_namespaces=15000"),
         ("/proc/sys/kernel/unprivileged_userns_clone", "sysctl -w kernel.unprivileged_userns_clone=1"),

@@ -9,7 +9,7 @@ from typing import ClassVar
 from dutyfree.core.contract import Availability, Capabilities, Dispatch, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.substrates.engine.options import check_options, dispatch_of
-from dutyfree.substrates.oci.program import ENABLE, find_program, obstacle, version_of
+from dutyfree.substrates.oci.program import enable, find_program, obstacle, version_of
 from dutyfree.substrates.oci.substrate import Flags, Runtime, open_runtime
 
 
@@ -44,7 +44,7 @@ class RuntimeDriver(ABC):
         name = self.program(self.variants[1][0])
         why = obstacle(name)
         if why is not None:
-            return Availability(available=False, reason=why, enable=ENABLE)
+            return Availability(available=False, reason=why, enable=enable(name))
         path = find_program(name) or name
         return Availability(
             available=True, reason=f"{path}, as root", version=version_of(path), capabilities=self.offered("agent")
@@ -60,7 +60,7 @@ class RuntimeDriver(ABC):
         name = self.program(variant)
         why = obstacle(name)
         if why is not None:
-            raise Unavailable(why, enable=ENABLE, driver=self.name)
+            raise Unavailable(why, enable=enable(name), driver=self.name)
         path = find_program(name) or name
         runtime = Runtime(
             driver=self.name,

@@ -7,12 +7,21 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
+from dutyfree.core.checkout import make
 from dutyfree.core.contract import Capabilities, Dispatch
 from dutyfree.core.spec import Isolation
 from dutyfree.substrates.api.sandbox import API_NOTES
 
 _PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-ENABLE = "make substrates"
+_PACKAGES = {
+    "runc": "apt-get install -y runc",
+    "runsc": "install runsc as https://gvisor.dev/docs/user_guide/install says",
+}
+
+
+def enable(name: str) -> str:
+    """The command that provides a runtime program."""
+    return make("substrates", _PACKAGES.get(name))
 
 
 def find_program(name: str) -> str | None:

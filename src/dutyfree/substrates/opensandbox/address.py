@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dutyfree.core.checkout import make
 from dutyfree.core.errors import Unavailable
 from dutyfree.substrates.hosted.credential import Credential
 
@@ -19,7 +20,7 @@ NAME = "opensandbox"
 PLACE = "OPEN_SANDBOX_DOMAIN"
 KEY = "OPEN_SANDBOX_API_KEY"
 OUR_SERVER = Path("/run/dutyfree/opensandbox/environment")
-ENABLE = "make opensandbox"
+ENABLE = make("opensandbox", "export OPEN_SANDBOX_DOMAIN=…")
 
 _PATIENCE_S = 5.0
 

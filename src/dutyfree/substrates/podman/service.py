@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from dutyfree.core.checkout import make
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.substrates.engine.options import ask
@@ -29,7 +30,7 @@ from dutyfree.substrates.podman.account import Account
 from dutyfree.substrates.poll import poll
 from dutyfree.substrates.sweep import is_orphan, owner_mark
 
-ENABLE = "make substrates"
+ENABLE = make("substrates", "apt-get install -y podman")
 START_S = 60.0
 CLEANERS_S = 10.0
 _STEP_S = 0.05

@@ -14,6 +14,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from dutyfree.core.checkout import make
 from dutyfree.core.errors import DutyfreeError, Unavailable
 from dutyfree.substrates.boot import agent_program
 from dutyfree.substrates.image.disk import MKFS, write_disk
@@ -27,7 +28,7 @@ from dutyfree.substrates.qemu.machine import PROGRAM, Boot
 from dutyfree.substrates.qemu.plan import Accel
 from dutyfree.substrates.sweep import is_orphan, owner_mark
 
-ENABLE = "make substrates"
+ENABLE = make("substrates")
 KEPT_S = 7 * 86_400.0
 _PLACES = ("disks", "templates", "writes", "keys")
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dutyfree.core.checkout import make
 from dutyfree.core.errors import DriverError, SandboxLost, Unavailable
 from dutyfree.substrates.api.execution import STDERR, Ended, Execution, Sink
 from dutyfree.substrates.api.streamed import streamed
@@ -87,7 +88,7 @@ class Keys:
         packages = unpacked(home)
         library = next(packages.glob("usr/lib/*/libwrap.so.0"), None) or next(packages.glob("lib/*/libwrap.so.0"), None)
         if library is None:
-            raise Unavailable("no sshd for guests was fetched yet", enable="make substrates")
+            raise Unavailable("no sshd for guests was fetched yet", enable=make("substrates"))
         accounts = _text(layers, "etc/passwd")
         return {
             "usr/sbin/sshd": (0o755, (packages / "usr/sbin/sshd").read_bytes()),
