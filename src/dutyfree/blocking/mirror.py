@@ -151,9 +151,9 @@ class Sandbox:
         """Listen on `port` of the sandbox's loopback; relay each connection to `address`."""
         return Forward(self._bridge, self._bridge.call(self._sandbox.provide(port, address)))
 
-    def snapshot(self, key: str | None = None) -> Snapshot:
+    def snapshot(self, key: str | None = None, *, spec: Spec | None = None) -> Snapshot:
         """Save the files as they are now, as an image that `create` can start from."""
-        return Snapshot(self._bridge, self._bridge.call(self._sandbox.snapshot(key)))
+        return Snapshot(self._bridge, self._bridge.call(self._sandbox.snapshot(key, spec=spec)))
 
     def fork(self, n: int) -> tuple[Sandbox, ...]:
         """`n` sandboxes that start from this one's present state."""
