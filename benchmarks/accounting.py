@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dutyfree.substrates.image.store import locate
+from dutyfree.image.store import locate
 
 _SLABS = {"network namespaces": "net_namespace", "mounts": "mnt_cache", "pid namespaces": "pid_namespace"}
 _PAGE = os.sysconf("SC_PAGE_SIZE")

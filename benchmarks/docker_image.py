@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from dutyfree.substrates.image.store import Store
+from dutyfree.image.store import Store
 
 PROGRAMS = ("true", "bash", "sh", "sleep", "cat", "ls")
 

@@ -8,7 +8,7 @@ import dutyfree
 
 ROOT = Path(dutyfree.__file__).parent
 EVERYTHING = frozenset(
-    {"adapters", "blocking", "cli", "core", "fleet", "guest", "meter", "probe", "report", "reward", "service"}
+    {"adapters", "blocking", "cli", "core", "fleet", "guest", "image", "meter", "probe", "report", "reward", "service"}
 ) | {
     "substrates",
     "testing",
@@ -18,8 +18,9 @@ UPPER = frozenset({"warm", "substrates", "guest", "core", "blocking"})
 MAY_IMPORT = {
     "core": frozenset(),
     "guest": frozenset({"core"}),
-    "substrates": frozenset({"guest", "core"}),
-    "warm": frozenset({"substrates", "guest", "core"}),
+    "image": frozenset({"guest", "core"}),
+    "substrates": frozenset({"image", "guest", "core"}),
+    "warm": frozenset({"substrates", "image", "guest", "core"}),
     "blocking": frozenset({"substrates", "core"}),
     "adapters": UPPER,
     "fleet": UPPER,
@@ -28,7 +29,7 @@ MAY_IMPORT = {
     "report": frozenset({"meter", "core"}),
     "reward": frozenset({"core"}),
     "probe": frozenset({"reward", "core"}),
-    "testing": frozenset({"substrates", "guest", "core"}),
+    "testing": frozenset({"substrates", "image", "guest", "core"}),
     "cli": EVERYTHING,
     "": frozenset({"core", "reward", "substrates"}),
 }

@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 from test_containers import FULL_ENDLESS, FULL_GAPS, ApiMixin
 
-from dutyfree.substrates.image.store import Store
+from dutyfree.image.store import Store
 from dutyfree.substrates.vm.ssh import obstacle
 from dutyfree.testing import ContractSuite, SharedSuite
 

@@ -20,8 +20,8 @@ from invariants import ENDINGS, SPEC, first_limits
 
 import dutyfree
 from dutyfree.core.errors import SandboxLost
-from dutyfree.substrates.image.intake import import_directory
-from dutyfree.substrates.image.store import Store
+from dutyfree.image.intake import import_directory
+from dutyfree.image.store import Store
 from dutyfree.warm import Settings, open_pool
 
 NUMBERS = itertools.count()

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from dutyfree.core.errors import DutyfreeError
-from dutyfree.substrates.image.intake import import_directory
-from dutyfree.substrates.image.store import Store
+from dutyfree.image.intake import import_directory
+from dutyfree.image.store import Store
 
 EVENTS = {
     "open",

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import dutyfree
-from dutyfree.substrates.image.collect import collect
-from dutyfree.substrates.image.intake import import_directory
-from dutyfree.substrates.image.resolve import resolve
-from dutyfree.substrates.image.store import Store
-from dutyfree.substrates.image.verify import verify
+from dutyfree.image.collect import collect
+from dutyfree.image.intake import import_directory
+from dutyfree.image.resolve import resolve
+from dutyfree.image.store import Store
+from dutyfree.image.verify import verify
 from dutyfree.warm import open_pool
 from dutyfree.warm.ledger import Ledger
 

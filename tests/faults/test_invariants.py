@@ -16,8 +16,8 @@ from invariants import INVARIANTS, STATED_S, Seen, broken
 
 import dutyfree
 from dutyfree.core.fault import POINTS
-from dutyfree.substrates.image.store import Store
-from dutyfree.substrates.image.verify import verify
+from dutyfree.image.store import Store
+from dutyfree.image.verify import verify
 from dutyfree.testing.leaks import holdings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from family import cgroups_of, comm, descendants, spawners, survivors, watch
 from test_cancellation import CancelledAt, cancel_everywhere
 
 import dutyfree
-from dutyfree.substrates.image.store import Store
+from dutyfree.image.store import Store
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="snapshots need root: sudo make test")
 

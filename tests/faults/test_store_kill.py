@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dutyfree.substrates.image.collect import collect
-from dutyfree.substrates.image.oci.intake import import_path
-from dutyfree.substrates.image.resolve import resolve
-from dutyfree.substrates.image.store import Manifest, Store
-from dutyfree.substrates.image.verify import verify
+from dutyfree.image.collect import collect
+from dutyfree.image.oci.intake import import_path
+from dutyfree.image.resolve import resolve
+from dutyfree.image.store import Manifest, Store
+from dutyfree.image.verify import verify
 from dutyfree.testing.image import Layout, layer, member
 
 pytestmark = pytest.mark.slow("a store whose users are killed at every step")
@@ -79,7 +79,7 @@ def check(root: Path) -> Store:
 @pytest.fixture
 def image(tmp_path: Path, monkeypatch) -> Path:
     # A killed process is no power cut: what was written is there without it.
-    monkeypatch.setattr("dutyfree.substrates.image.layer.sync", lambda _: None)
+    monkeypatch.setattr("dutyfree.image.layer.sync", lambda _: None)
     made = Layout(tmp_path / "layout")
     base = layer(member("etc/"), member("etc/a", b"1"), member("bin/", mode=0o500))
     return made.add(made.manifest([base, layer(member("etc/b", b"2"), member(".wh.bin", b""))])).path

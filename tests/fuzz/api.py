@@ -13,9 +13,9 @@ with atheris.instrument_imports(include=["dutyfree"]):
     from dutyfree.core.timeline import Timeline
     from dutyfree.guest.link import Link
     from dutyfree.guest.sandbox import AgentSandbox
+    from dutyfree.image.collect import parse_size
+    from dutyfree.image.store import check_snapshot
     from dutyfree.reward.select import AllowList
-    from dutyfree.substrates.image.collect import parse_size
-    from dutyfree.substrates.image.store import check_snapshot
     from dutyfree.substrates.registry import find
     from dutyfree.warm.settings import Settings, parse
 

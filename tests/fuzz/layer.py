@@ -14,13 +14,13 @@ import atheris
 
 with atheris.instrument_imports(include=["dutyfree"]):
     from dutyfree.core.errors import DriverError, DutyfreeError
-    from dutyfree.substrates.image.archive import unpack
-    from dutyfree.substrates.image.oci.intake import import_path
-    from dutyfree.substrates.image.oci.layer import unpack_layer
-    from dutyfree.substrates.image.oci.reference import parse_reference
-    from dutyfree.substrates.image.store import Store
-    from dutyfree.substrates.image.stream import decompressed
-    from dutyfree.substrates.image.view import View
+    from dutyfree.image.archive import unpack
+    from dutyfree.image.oci.intake import import_path
+    from dutyfree.image.oci.layer import unpack_layer
+    from dutyfree.image.oci.reference import parse_reference
+    from dutyfree.image.store import Store
+    from dutyfree.image.stream import decompressed
+    from dutyfree.image.view import View
     from dutyfree.testing.image import Layout, layer, member
 
 PLACE = Path(tempfile.mkdtemp(dir=os.environ.get("FUZZ_KEEP", "/dev/shm")))

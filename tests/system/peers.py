@@ -10,9 +10,9 @@ import pytest
 
 from dutyfree.core.errors import DriverError, Misuse, Unsupported
 from dutyfree.core.spec import Limits, Spec
+from dutyfree.image.resolve import Image
 from dutyfree.substrates.embedded.substrate import EmbeddedSubstrate
 from dutyfree.substrates.hosted.substrate import NAME_LABEL
-from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
 
 SPEC = Spec(limits=Limits(cpus=1, memory_bytes=256 << 20))

@@ -6,9 +6,9 @@ from contextlib import closing
 import pytest
 
 from dutyfree import Spec, connect
-from dutyfree.substrates.image.bench import INSTALL
-from dutyfree.substrates.image.resolve import resolve
-from dutyfree.substrates.image.store import Store
+from dutyfree.image.bench import INSTALL
+from dutyfree.image.resolve import resolve
+from dutyfree.image.store import Store
 
 # Bytecode that Python uses without reading its source again carries no flag, and the source's own time.
 COUNT = """

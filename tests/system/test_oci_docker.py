@@ -10,13 +10,13 @@ import pytest
 from tree import of_export, of_store
 
 from dutyfree.core.spec import Spec
-from dutyfree.substrates.image.export import rootfs_tar
-from dutyfree.substrates.image.oci.document import this_platform
-from dutyfree.substrates.image.oci.intake import import_image, import_path
-from dutyfree.substrates.image.oci.reference import parse_reference
-from dutyfree.substrates.image.oci.registry import Registry
-from dutyfree.substrates.image.resolve import Image, resolve
-from dutyfree.substrates.image.store import Manifest, Store
+from dutyfree.image.export import rootfs_tar
+from dutyfree.image.oci.document import this_platform
+from dutyfree.image.oci.intake import import_image, import_path
+from dutyfree.image.oci.reference import parse_reference
+from dutyfree.image.oci.registry import Registry
+from dutyfree.image.resolve import Image, resolve
+from dutyfree.image.store import Manifest, Store
 from dutyfree.substrates.registry import connect
 from dutyfree.testing.daemons import Missing, docker_socket
 from dutyfree.testing.registry import registry

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tree import of_export, of_store
 
+from dutyfree.image.store import Store
 from dutyfree.substrates.engine.options import ask
-from dutyfree.substrates.image.store import Store
 from dutyfree.testing.daemons import detached, end, wait_for
 
 pytestmark = pytest.mark.slow("container engines and runtimes")

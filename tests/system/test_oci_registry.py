@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.substrates.image.oci.credential import Credential
-from dutyfree.substrates.image.oci.document import this_platform
-from dutyfree.substrates.image.oci.intake import import_image
-from dutyfree.substrates.image.oci.reference import parse_reference
-from dutyfree.substrates.image.oci.registry import Registry
-from dutyfree.substrates.image.store import Manifest, Store
-from dutyfree.substrates.image.view import View
+from dutyfree.image.oci.credential import Credential
+from dutyfree.image.oci.document import this_platform
+from dutyfree.image.oci.intake import import_image
+from dutyfree.image.oci.reference import parse_reference
+from dutyfree.image.oci.registry import Registry
+from dutyfree.image.store import Manifest, Store
+from dutyfree.image.view import View
 from dutyfree.testing.daemons import Missing
 from dutyfree.testing.image import OCI, Layout, layer, member
 from dutyfree.testing.registry import push, registry
@@ -220,11 +220,11 @@ def test_what_a_killed_pull_fetched_is_continued(host: str, store: Store, layout
     push(host, "r", "kill", layout)
     code = (
         "import sys; from pathlib import Path\n"
-        "from dutyfree.substrates.image.oci import registry as r\n"
-        "from dutyfree.substrates.image.oci.reference import parse_reference\n"
-        "from dutyfree.substrates.image.oci.document import this_platform\n"
-        "from dutyfree.substrates.image.oci.intake import import_image\n"
-        "from dutyfree.substrates.image.store import Store\n"
+        "from dutyfree.image.oci import registry as r\n"
+        "from dutyfree.image.oci.reference import parse_reference\n"
+        "from dutyfree.image.oci.document import this_platform\n"
+        "from dutyfree.image.oci.intake import import_image\n"
+        "from dutyfree.image.store import Store\n"
         "store = Store(Path(sys.argv[1]))\n"
         "class Slow(r.Registry):\n"
         "    def _receive(self, reply, file, digest, left):\n"

@@ -7,9 +7,9 @@ import pytest
 from doomed import client, ends, kill, sleepers, until
 
 from dutyfree.core.spec import Limits, Spec
-from dutyfree.substrates.image.resolve import resolve
-from dutyfree.substrates.image.rootfs import fingerprint
-from dutyfree.substrates.image.store import Store
+from dutyfree.image.resolve import resolve
+from dutyfree.image.rootfs import fingerprint
+from dutyfree.image.store import Store
 from dutyfree.substrates.registry import connect, find
 
 pytestmark = [pytest.mark.slow("container engines and runtimes"), pytest.mark.usefixtures("bench")]

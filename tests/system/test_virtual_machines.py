@@ -11,7 +11,7 @@ from doomed import client, ends, kill, until
 
 from dutyfree.core.errors import Misuse, Unavailable, Unsupported
 from dutyfree.core.spec import Limits, Spec
-from dutyfree.substrates.image.store import Store
+from dutyfree.image.store import Store
 from dutyfree.substrates.registry import connect
 
 pytestmark = [pytest.mark.slow("virtual machines"), pytest.mark.usefixtures("machines"), pytest.mark.timeout(900)]

@@ -6,9 +6,9 @@ import stat
 import tarfile
 from pathlib import Path
 
-from dutyfree.substrates.image.digest import attributes
-from dutyfree.substrates.image.store import Manifest, Store
-from dutyfree.substrates.image.view import View
+from dutyfree.image.digest import attributes
+from dutyfree.image.store import Manifest, Store
+from dutyfree.image.view import View
 
 MADE_BY_THE_ENGINE = {
     ".dockerenv",

@@ -12,8 +12,8 @@ from pathlib import Path
 from dutyfree.cli import image_intake
 from dutyfree.cli.words import human, printable, size
 from dutyfree.core.errors import Misuse
-from dutyfree.substrates.image.catalogue import Row, catalogue, remove
-from dutyfree.substrates.image.store import Store
+from dutyfree.image.catalogue import Row, catalogue, remove
+from dutyfree.image.store import Store
 
 HELP = "build, import, pull, export, list, verify and remove images of the native substrate"
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _build(store: Store, args: argparse.Namespace) -> int:
-    from dutyfree.substrates.image.bench import build  # noqa: PLC0415 (tar and decompressors: for this verb only)
+    from dutyfree.image.bench import build  # noqa: PLC0415 (tar and decompressors: for this verb only)
 
     start = time.monotonic()
     built = build(store, progress=_progress, force=args.force, tool=args.tool)
@@ -84,8 +84,8 @@ def _build(store: Store, args: argparse.Namespace) -> int:
 
 
 def _export(store: Store, args: argparse.Namespace) -> int:
-    from dutyfree.substrates.image.pack import export, reference  # noqa: PLC0415
-    from dutyfree.substrates.image.resolve import resolve  # noqa: PLC0415 (as in _build)
+    from dutyfree.image.pack import export, reference  # noqa: PLC0415
+    from dutyfree.image.resolve import resolve  # noqa: PLC0415 (as in _build)
 
     image = resolve(args.name, store)
     target = args.output.absolute()
@@ -111,8 +111,8 @@ def _list(store: Store, args: argparse.Namespace) -> int:
 
 
 def _verify(store: Store, args: argparse.Namespace) -> int:
-    from dutyfree.substrates.image.resolve import resolve  # noqa: PLC0415 (as in _build)
-    from dutyfree.substrates.image.verify import verify  # noqa: PLC0415
+    from dutyfree.image.resolve import resolve  # noqa: PLC0415 (as in _build)
+    from dutyfree.image.verify import verify  # noqa: PLC0415
 
     manifest = None
     if args.name is not None:
@@ -135,7 +135,7 @@ def _verify(store: Store, args: argparse.Namespace) -> int:
 
 
 def _gc(store: Store, args: argparse.Namespace) -> int:
-    from dutyfree.substrates.image.collect import collect  # noqa: PLC0415 (as in _build)
+    from dutyfree.image.collect import collect  # noqa: PLC0415 (as in _build)
 
     keep = store.limit_bytes if args.keep_bytes is None else args.keep_bytes
     done = collect(store, keep_bytes=keep, older_than_s=args.older_than)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dutyfree.cli.words import human, printable, size
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.substrates.image.catalogue import release
-from dutyfree.substrates.image.resolve import check_name
-from dutyfree.substrates.image.store import Manifest, Store
+from dutyfree.image.catalogue import release
+from dutyfree.image.resolve import check_name
+from dutyfree.image.store import Manifest, Store
 
 _ENGINES = ("docker", "podman")
 
@@ -42,7 +42,7 @@ def add_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def bring(store: Store, args: argparse.Namespace) -> int:
     """`dutyfree image import`."""
-    from dutyfree.substrates.image.archive import MAX_BYTES  # noqa: PLC0415 (tar and decompressors: here only)
+    from dutyfree.image.archive import MAX_BYTES  # noqa: PLC0415 (tar and decompressors: here only)
 
     _check_free(store, args.name, force=args.force)
     most = args.max_size or MAX_BYTES
@@ -56,17 +56,17 @@ def bring(store: Store, args: argparse.Namespace) -> int:
 
 def pull(store: Store, args: argparse.Namespace) -> int:
     """`dutyfree image pull`."""
-    from dutyfree.substrates.image.archive import MAX_BYTES  # noqa: PLC0415 (as above)
-    from dutyfree.substrates.image.oci.credential import Credential, look_up  # noqa: PLC0415
-    from dutyfree.substrates.image.oci.document import this_platform  # noqa: PLC0415
-    from dutyfree.substrates.image.oci.intake import import_image  # noqa: PLC0415
-    from dutyfree.substrates.image.oci.reference import parse_reference  # noqa: PLC0415
+    from dutyfree.image.archive import MAX_BYTES  # noqa: PLC0415 (as above)
+    from dutyfree.image.oci.credential import Credential, look_up  # noqa: PLC0415
+    from dutyfree.image.oci.document import this_platform  # noqa: PLC0415
+    from dutyfree.image.oci.intake import import_image  # noqa: PLC0415
+    from dutyfree.image.oci.reference import parse_reference  # noqa: PLC0415
 
     reference = parse_reference(args.reference)
     name = args.name or reference.repository.rpartition("/")[2]
     _check_free(store, name, force=args.force)
     try:
-        from dutyfree.substrates.image.oci.registry import Registry  # noqa: PLC0415
+        from dutyfree.image.oci.registry import Registry  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise Unavailable(
             f"pulling needs {error.name}, which is not installed", enable="pip install 'dutyfree[oci]'"
@@ -92,8 +92,8 @@ def _check_free(store: Store, name: str, *, force: bool) -> None:
 
 
 def _from_path(store: Store, path: Path, args: argparse.Namespace, max_bytes: int) -> Manifest:
-    from dutyfree.substrates.image.intake import holds_image, import_archive, import_directory  # noqa: PLC0415
-    from dutyfree.substrates.image.oci.intake import import_path  # noqa: PLC0415
+    from dutyfree.image.intake import holds_image, import_archive, import_directory  # noqa: PLC0415
+    from dutyfree.image.oci.intake import import_path  # noqa: PLC0415
 
     if not path.exists():
         raise Misuse(f"there is nothing at {path}", field="path")
@@ -114,10 +114,10 @@ def _from_path(store: Store, path: Path, args: argparse.Namespace, max_bytes: in
 def _from_engine(store: Store, kind: str, image: str, args: argparse.Namespace, max_bytes: int) -> Manifest:
     from dataclasses import replace  # noqa: PLC0415
 
+    from dutyfree.image.oci import layout  # noqa: PLC0415
+    from dutyfree.image.oci.document import this_platform  # noqa: PLC0415
+    from dutyfree.image.oci.intake import import_image  # noqa: PLC0415
     from dutyfree.substrates.engine.save import find_socket, save  # noqa: PLC0415
-    from dutyfree.substrates.image.oci import layout  # noqa: PLC0415
-    from dutyfree.substrates.image.oci.document import this_platform  # noqa: PLC0415
-    from dutyfree.substrates.image.oci.intake import import_image  # noqa: PLC0415
 
     with store.draft_layer() as draft:
         archive = draft.path / "image.tar"

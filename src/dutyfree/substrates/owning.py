@@ -19,12 +19,12 @@ from dutyfree.core.errors import DutyfreeError, Misuse, Unsupported
 from dutyfree.core.pending import finish_all
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
+from dutyfree.image.resolve import BUILD_BENCH, Image, resolve
+from dutyfree.image.store import Store
 from dutyfree.substrates.api.command import Floor
 from dutyfree.substrates.api.execution import Execute
 from dutyfree.substrates.api.sandbox import ApiSandbox
 from dutyfree.substrates.boot import Birth
-from dutyfree.substrates.image.resolve import BUILD_BENCH, Image, resolve
-from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.offer import check_offered
 
 

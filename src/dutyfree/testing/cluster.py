@@ -12,8 +12,8 @@ import os
 import pytest
 
 from dutyfree.core.errors import DutyfreeError
-from dutyfree.substrates.image.resolve import resolve
-from dutyfree.substrates.image.store import Store
+from dutyfree.image.resolve import resolve
+from dutyfree.image.store import Store
 from dutyfree.substrates.registry import find
 
 VARIABLE = "DUTYFREE_TEST_KUBECONFIG"

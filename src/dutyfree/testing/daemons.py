@@ -26,11 +26,11 @@ from pathlib import Path
 import pytest
 
 from dutyfree.core.errors import DutyfreeError, Unavailable
+from dutyfree.image.bench import build
+from dutyfree.image.resolve import resolve
+from dutyfree.image.store import Store
 from dutyfree.substrates.docker.driver import driver as docker
 from dutyfree.substrates.engine.options import ask
-from dutyfree.substrates.image.bench import build
-from dutyfree.substrates.image.resolve import resolve
-from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.oci.program import find_program
 from dutyfree.substrates.podman.driver import driver as podman
 from dutyfree.substrates.podman.service import Service

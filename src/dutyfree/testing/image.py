@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dutyfree.substrates.image.oci.document import this_platform
+from dutyfree.image.oci.document import this_platform
 
 OCI = "application/vnd.oci.image"
 

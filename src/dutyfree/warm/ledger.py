@@ -21,7 +21,7 @@ from pathlib import Path
 
 from dutyfree.core import fault
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.substrates.image.place import locate
+from dutyfree.image.place import locate
 from dutyfree.substrates.poll import poll
 from dutyfree.substrates.sweep import is_orphan, owner_mark
 from dutyfree.warm.log import BuildLog

@@ -25,13 +25,13 @@ from dutyfree.core.errors import (
 )
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
+from dutyfree.image.pack import export
+from dutyfree.image.resolve import Image
+from dutyfree.image.store import Store
 from dutyfree.substrates.boxlite.machine import BoxliteMachine
 from dutyfree.substrates.embedded.mark import machine_name, owner_in
 from dutyfree.substrates.embedded.size import cpus_of, memory_mib_of
 from dutyfree.substrates.hosted.boundary import Boundary
-from dutyfree.substrates.image.pack import export
-from dutyfree.substrates.image.resolve import Image
-from dutyfree.substrates.image.store import Store
 
 DRIVER = "boxlite"
 MOST_HOMES = 64

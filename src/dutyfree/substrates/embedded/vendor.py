@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from dutyfree.image.resolve import Image
 from dutyfree.substrates.hosted.vendor import Vendor
-from dutyfree.substrates.image.resolve import Image
 
 
 class Library(Vendor, Protocol):

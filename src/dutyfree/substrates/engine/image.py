@@ -7,10 +7,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from dutyfree.core.errors import DriverError, Misuse
+from dutyfree.image.export import rootfs_tar
+from dutyfree.image.resolve import Image
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.engine.http import Http
-from dutyfree.substrates.image.export import rootfs_tar
-from dutyfree.substrates.image.resolve import Image
 
 _KEY_SIZE = 32
 

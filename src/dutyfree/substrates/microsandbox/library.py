@@ -16,13 +16,13 @@ from microsandbox.types import MountConfig
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable, Unsupported
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
+from dutyfree.image.pack import export, reference
+from dutyfree.image.resolve import Image
 from dutyfree.substrates.boot import agent_program
 from dutyfree.substrates.embedded.mark import machine_name, owner_in
 from dutyfree.substrates.embedded.size import cpus_of, memory_mib_of
 from dutyfree.substrates.embedded.substrate import AGENT_PLACE
 from dutyfree.substrates.hosted.boundary import Boundary
-from dutyfree.substrates.image.pack import export, reference
-from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.microsandbox.machine import MicrosandboxMachine
 
 DRIVER = "microsandbox"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import Misuse
 from dutyfree.core.spec import Storage
-from dutyfree.substrates.image.store import Store
+from dutyfree.image.store import Store
 from dutyfree.substrates.microvm.substrate import MicrovmSubstrate
 from dutyfree.substrates.qemu.offer import accel_of, look, machine_capabilities
 from dutyfree.substrates.qemu.plan import Accel

@@ -15,8 +15,8 @@ from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.sandbox import AgentSandbox
+from dutyfree.image.resolve import Image
 from dutyfree.substrates.boot import Birth, boot_agent
-from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.microvm.sandbox import MicrovmSandbox
 from dutyfree.substrates.microvm.snapshot import Fork, LiveSnapshot
 from dutyfree.substrates.microvm.stock import Stock

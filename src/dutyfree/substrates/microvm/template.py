@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dutyfree.core.pending import finish
+from dutyfree.image.store import delete
 from dutyfree.substrates.boot import Defaults
-from dutyfree.substrates.image.store import delete
 from dutyfree.substrates.qemu.control import clock
 from dutyfree.substrates.qemu.machine import NOBODY, Boot, Machine, Memory, booted, speaking, start_machine
 from dutyfree.substrates.qemu.plan import Hardware

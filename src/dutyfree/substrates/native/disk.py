@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from dutyfree.core.errors import DriverError, Saturated, Unavailable
-from dutyfree.substrates.image.room import reserve
+from dutyfree.image.room import reserve
 
 _MKFS_OPTIONS = ("-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,root_owner=0:0")
 

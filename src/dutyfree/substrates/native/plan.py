@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dutyfree.core.spec import Spec
-from dutyfree.substrates.image.resolve import Image
+from dutyfree.image.resolve import Image
 from dutyfree.substrates.native.spawner import Order
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import DriverError, Unsupported
 from dutyfree.core.pending import finish
-from dutyfree.substrates.image.place import Building
-from dutyfree.substrates.image.resolve import Image
-from dutyfree.substrates.image.store import Store, check_snapshot
+from dutyfree.image.place import Building
+from dutyfree.image.resolve import Image
+from dutyfree.image.store import Store, check_snapshot
 from dutyfree.substrates.native.plan import MemoryLayer, Plan
 from dutyfree.substrates.native.spawner import MAX_LAYERS, Copied, Spawner
 

@@ -18,8 +18,8 @@ from dutyfree.core.spec import ISOLATION_ORDER, Limits, Spec
 from dutyfree.core.timeline import Timeline, now_ns
 from dutyfree.guest.egress import proxy_env
 from dutyfree.guest.link import Link
-from dutyfree.substrates.image.resolve import Image, remembered, resolve
-from dutyfree.substrates.image.store import Store
+from dutyfree.image.resolve import Image, remembered, resolve
+from dutyfree.image.store import Store
 from dutyfree.substrates.native.disk import scratch_image
 from dutyfree.substrates.native.machine import Machine
 from dutyfree.substrates.native.plan import Plan

@@ -10,8 +10,8 @@ from pathlib import Path
 from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
+from dutyfree.image.resolve import Image
 from dutyfree.substrates.boot import AGENT_INSIDE, KEEPER, KEEPERS, Birth, Defaults, agent_program, boot_agent
-from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.oci.bundle import Bundle
 from dutyfree.substrates.oci.config import bundle_config
 from dutyfree.substrates.oci.orphan import await_start, remove_unfinished

@@ -30,12 +30,12 @@ from opensandbox.transport import RetryPolicy
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable, Unsupported
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Limits, Spec
+from dutyfree.image.pack import reference
+from dutyfree.image.resolve import BUILD_BENCH, resolve
+from dutyfree.image.store import Store
 from dutyfree.substrates.api.execution import Ended, Execution, Sink
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.hosted.boundary import Boundary
-from dutyfree.substrates.image.pack import reference
-from dutyfree.substrates.image.resolve import BUILD_BENCH, resolve
-from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.opensandbox.address import KEY, NAME, Address
 from dutyfree.substrates.opensandbox.command import run_script
 from dutyfree.substrates.poll import poll

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.image.store import Store
 from dutyfree.substrates.boot import agent_program
-from dutyfree.substrates.image.store import Store
 
 _DRIVER = "podman"
 _IDS = "100000-165535"

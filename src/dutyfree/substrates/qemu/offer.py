@@ -9,9 +9,9 @@ from dataclasses import replace
 from dutyfree.core.contract import Availability, Capabilities, Dispatch
 from dutyfree.core.errors import Misuse, Unsupported
 from dutyfree.core.spec import Spec, Storage
+from dutyfree.image.store import Store
 from dutyfree.substrates.api.sandbox import API_NOTES
 from dutyfree.substrates.engine.options import check_options
-from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.qemu.kvm import judge
 from dutyfree.substrates.qemu.plan import Accel
 from dutyfree.substrates.qemu.workshop import ENABLE, obstacle, qemu_version

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from dutyfree.core.checkout import make
 from dutyfree.core.errors import DutyfreeError, Unavailable
+from dutyfree.image.disk import MKFS, write_disk
+from dutyfree.image.resolve import Image
+from dutyfree.image.store import Store, delete
 from dutyfree.substrates.boot import agent_program
-from dutyfree.substrates.image.disk import MKFS, write_disk
-from dutyfree.substrates.image.resolve import Image
-from dutyfree.substrates.image.store import Store, delete
 from dutyfree.substrates.poll import settled
 from dutyfree.substrates.qemu.initramfs import initramfs
 from dutyfree.substrates.qemu.kernel import find_kernel

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dutyfree.core.contract import Availability, Capabilities, Substrate
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.spec import Storage
+from dutyfree.image.store import Store
 from dutyfree.substrates.engine.options import dispatch_of
-from dutyfree.substrates.image.store import Store
 from dutyfree.substrates.qemu.offer import accel_of, look, machine_capabilities
 from dutyfree.substrates.qemu.workshop import ENABLE, open_workshop
 from dutyfree.substrates.vm.remote import SshVmSubstrate

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.spec import Spec
+from dutyfree.image.resolve import Image
+from dutyfree.image.store import delete
 from dutyfree.substrates.api.execution import Execute
 from dutyfree.substrates.api.sandbox import ApiSandbox
 from dutyfree.substrates.boot import Birth
-from dutyfree.substrates.image.resolve import Image
-from dutyfree.substrates.image.store import delete
 from dutyfree.substrates.oci.user import numbered
 from dutyfree.substrates.qemu.initramfs import extra
 from dutyfree.substrates.qemu.machine import Boot, Machine

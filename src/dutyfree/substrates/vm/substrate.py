@@ -11,9 +11,9 @@ from pathlib import Path
 from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
+from dutyfree.image.disk import make_writable
+from dutyfree.image.resolve import Image
 from dutyfree.substrates.boot import Birth, Defaults, boot_agent
-from dutyfree.substrates.image.disk import make_writable
-from dutyfree.substrates.image.resolve import Image
 from dutyfree.substrates.owning import OwningSubstrate
 from dutyfree.substrates.poll import settled
 from dutyfree.substrates.qemu.control import bounds, fresh

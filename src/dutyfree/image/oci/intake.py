@@ -1,0 +1,178 @@
+"""Brings an OCI image into the store: one store layer for each of its layers, keyed by the chain of those below it.
+
+A layer that is there is not opened again, whichever image brought it. Every digest is checked before a layer becomes
+visible; what is cancelled or killed leaves layers that are whole, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from dutyfree.core.errors import DriverError, Misuse
+from dutyfree.image import rootfs as image_rootfs
+from dutyfree.image.archive import MAX_BYTES
+from dutyfree.image.oci import layout
+from dutyfree.image.oci.document import configuration, this_platform, wrong
+from dutyfree.image.oci.layer import make_folder, unpack_layer
+from dutyfree.image.oci.source import Blob, Checked, Source
+from dutyfree.image.stack import MAX_IMPORTED, shorten
+from dutyfree.image.store import Manifest, Store
+from dutyfree.image.stream import decompressed
+from dutyfree.image.view import View
+
+_FORMAT = "oci-layer-1"
+_CHUNK_BYTES = 1 << 20
+_MAX_TAIL_BYTES = 64 << 20
+"""After a tar's end: padding, which compresses to nothing, so that a small file could go on for terabytes."""
+
+
+def import_path(
+    store: Store, path: Path, *, reference: str | None = None, platform: str | None = None, max_bytes: int = MAX_BYTES
+) -> Manifest:
+    """The image in a layout or saved archive at a path. Blocks."""
+    with _plain(store, path, max_bytes) as place, layout.opened(place) as shelf:
+        found = layout.find(shelf, name=os.fspath(path), reference=reference, platform=platform or this_platform())
+        return import_image(store, found, max_bytes=max_bytes)
+
+
+def import_image(store: Store, source: Source, *, max_bytes: int = MAX_BYTES) -> Manifest:
+    """The image a source gives, in the store. Blocks."""
+    config = configuration(source.config)
+    if len(config.diff_ids) != len(source.layers):
+        raise wrong(f"{source.name} has {len(source.layers)} layers, and a configuration of {len(config.diff_ids)}")
+    keys = _chain(config.diff_ids)
+    held: list[str] = []
+    try:
+        held += [key for key in keys if store.layers.hold(key)]
+        missing = [key not in held for key in keys]
+        source.fetch([blob for blob, absent in zip(source.layers, missing, strict=True) if absent])
+        for depth, (blob, key, diff_id) in enumerate(zip(source.layers, keys, config.diff_ids, strict=True)):
+            if missing[depth]:
+                below = View([store.layers.path(other) for other in reversed(keys[:depth])])
+                left = max_bytes - sum(layer.size_bytes for layer in map(store.layers.get, keys[:depth]) if layer)
+                _bring(store, blob, key=key, diff_id=diff_id, below=below, max_bytes=max(left, 0))
+                held.append(key)
+        layers = tuple(reversed(keys))
+        if config.cwd and (folder := _folder(store, layers, config.cwd)) is not None:
+            held.append(folder)
+            layers = (folder, *layers)
+        image_rootfs.check_stack([store.layers.path(key) for key in layers], name=source.name)
+        shorter = shorten(store, layers, MAX_IMPORTED)
+        held += [key for key in shorter if key not in layers]
+        known = [layer for layer in map(store.layers.get, layers) if layer is not None]
+        return store.save(
+            Manifest(
+                key=_digest("oci-image-1", *shorter, source.config.hex()),
+                kind="oci",
+                made_s=time.time(),
+                size_bytes=sum(layer.size_bytes for layer in known),
+                source=source.name,
+                layers=shorter,
+                env=config.env,
+                cwd=config.cwd,
+                user=config.user,
+                entrypoint=config.entrypoint,
+                notes=tuple(dict.fromkeys(note for layer in known for note in layer.notes)),
+            )
+        )
+    finally:
+        for key in held:
+            store.layers.release(key)
+
+
+def _bring(store: Store, blob: Blob, *, key: str, diff_id: str, below: View, max_bytes: int) -> None:
+    with store.exclusive(key):
+        if store.layers.hold(key):
+            return
+        with store.draft_layer() as draft, blob.open() as file:
+            if blob.digest:
+                checked = Checked(file, blob.digest)
+                checked.finish(f"layer {blob.digest[:19]}")
+                file.seek(0)
+            plain = Checked(decompressed(file), diff_id)
+            result = unpack_layer(plain, draft.rootfs, below, max_bytes=max_bytes)
+            _finish(plain, diff_id)
+            store.layers.publish(draft, key=key, source=diff_id, notes=result.notes)
+
+
+def _finish(plain: Checked, diff_id: str) -> None:
+    try:
+        plain.finish(f"layer {diff_id[:19]}", most=_MAX_TAIL_BYTES)
+    except (EOFError, zlib.error, OSError) as error:
+        raise wrong(f"layer {diff_id[:19]} is damaged: {error}") from error
+
+
+def _chain(diff_ids: Sequence[str]) -> list[str]:
+    """Keys, lowest first: what a layer unpacks to depends on what is below it."""
+    keys: list[str] = []
+    for diff_id in diff_ids:
+        keys.append(_digest(_FORMAT, keys[-1] if keys else "", diff_id))
+    return keys
+
+
+def _folder(store: Store, layers: tuple[str, ...], cwd: str) -> str | None:
+    """A layer that makes the image's working directory, where it has none, as engines do; None: it has one."""
+    view = View([store.layers.path(key) for key in layers])
+    parts = [part for part in cwd.split("/") if part]
+    for count in range(len(parts)):
+        entry = view.entry(parts[: count + 1])
+        if entry is None:
+            break
+        if not stat.S_ISDIR(entry.status.st_mode):
+            return None  # a symlink or worse: whoever starts there will be told
+    else:
+        return None
+    key = _digest("oci-folder-1", layers[0], cwd)
+    with store.exclusive(key):
+        if not store.layers.hold(key):
+            with store.draft_layer() as draft:
+                make_folder(cwd, draft.rootfs, view)
+                store.layers.publish(draft, key=key, source=f"WORKDIR {cwd}")
+    return key
+
+
+@contextlib.contextmanager
+def _plain(store: Store, path: Path, max_bytes: int) -> Iterator[Path]:
+    """A directory or an archive one can seek in: a compressed one is decompressed beside the layers."""
+    if path.is_dir():
+        yield path
+        return
+    with path.open("rb") as file:
+        stream = decompressed(file)
+        if stream is file:
+            yield path
+            return
+        with store.draft_layer() as draft:
+            place = draft.path / "archive"
+            with place.open("wb") as target:
+                _copy(stream, target, max_bytes)
+            yield place
+
+
+def _copy(stream: object, target: IO[bytes], max_bytes: int) -> None:
+    read = stream.read  # type: ignore[attr-defined]
+    size = 0
+    try:
+        while data := read(_CHUNK_BYTES):
+            size += len(data)
+            if size > max_bytes:
+                raise Misuse(f"the archive is larger than the cap of {max_bytes} bytes", field="image")
+            target.write(data)
+    except (EOFError, zlib.error) as error:
+        raise wrong(f"the archive is damaged: {error}") from error
+    except OSError as error:
+        if error.errno is None:
+            raise wrong(f"the archive is damaged: {error}") from error
+        raise DriverError(f"cannot unpack: {error}", driver="native", stage="image") from error
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

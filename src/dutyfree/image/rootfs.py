@@ -1,0 +1,65 @@
+"""What a directory must be to serve as the root of a sandbox. Looks only; changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from dutyfree.core.errors import Misuse
+from dutyfree.image.view import View
+
+MOUNT_POINTS = ("dev", "etc", "proc", "run", "sys", "tmp")
+"""What a sandbox mounts over or writes to while it starts: a link here would lead that elsewhere."""
+
+_LAYER_SIGNS = ("oci-layout", "manifest.json", "index.json", "repositories")
+
+
+def check(rootfs: Path, *, name: str) -> None:
+    """Refuse, as Misuse, what a sandbox must not start on."""
+    for point in MOUNT_POINTS:
+        try:
+            mode = (rootfs / point).lstat().st_mode
+        except FileNotFoundError:
+            continue
+        _check_point(mode, point, name)
+    _check_content({place.name for place in rootfs.iterdir()}, name)
+
+
+def check_stack(layers: Sequence[Path], *, name: str) -> None:
+    """The same, of layers that are mounted over each other, uppermost first."""
+    view = View(layers)
+    for point in MOUNT_POINTS:
+        entry = view.entry((point,))
+        if entry is not None:
+            _check_point(entry.status.st_mode, point, name)
+    if not any(os.listdir(layer) for layer in layers):
+        raise Misuse(f"{name!r} is empty", field="image")
+
+
+def _check_point(mode: int, point: str, name: str) -> None:
+    if stat.S_ISLNK(mode):
+        raise Misuse(f"{name!r} has a symlink at /{point}: refused, since a sandbox mounts there", field="image")
+    if not stat.S_ISDIR(mode):
+        raise Misuse(f"{name!r} has something other than a directory at /{point}", field="image")
+
+
+def _check_content(found: set[str], name: str) -> None:
+    if not found:
+        raise Misuse(f"{name!r} is empty", field="image")
+    if found.intersection(_LAYER_SIGNS) and not found.intersection(("bin", "usr", "etc")):
+        raise Misuse(f"{name!r} holds a container image's layers: `dutyfree image import` it", field="image")
+
+
+def fingerprint(rootfs: Path) -> str:
+    """A key for a directory that stays where it is: from every entry's name, type, size, inode and times, not content."""
+    digest = hashlib.sha256(b"directory-1\0" + os.fsencode(rootfs))
+    for folder, folders, files, fd in os.fwalk(rootfs):
+        folders.sort()
+        for name in sorted(folders + files):
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            facts = (status.st_mode, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+            digest.update(os.fsencode(f"{folder}/{name}") + repr(facts).encode())
+    return digest.hexdigest()
