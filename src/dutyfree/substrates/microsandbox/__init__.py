@@ -1,5 +1,0 @@
-"""`microsandbox`: microVMs of the library of that name, which brings its own machine monitor (libkrun)."""
-
-from dutyfree.substrates.microsandbox.driver import driver
-
-__all__ = ["driver"]
