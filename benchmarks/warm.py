@@ -23,8 +23,8 @@ from statistics import median
 import dutyfree
 from dutyfree.meter.workloads.material import SITE, attrs_project, cache_directory
 from dutyfree.meter.workloads.tree import PYTHON
-from dutyfree.testing.daemons import docker_socket
 from dutyfree.warm import Settings, open_pool
+from tests.support.daemons import docker_socket
 
 IDLE = 8
 BOUNDS = (

@@ -4,13 +4,13 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from support.account import rootless_user  # noqa: F401 - as below
+from support.cluster import claims, cluster  # noqa: F401 - as below
+from support.daemons import bench, docker_engine, podman_engine, provide_bench  # noqa: F401 - fixtures for every folder
+from support.machines import machines  # noqa: F401 - as above
+from support.opensandbox import opensandbox  # noqa: F401
 
-from dutyfree.testing.account import rootless_user  # noqa: F401 - as below
-from dutyfree.testing.cluster import claims, cluster  # noqa: F401 - as below
-from dutyfree.testing.daemons import bench, docker_engine, podman_engine, provide_bench  # noqa: F401 - fixtures for every folder
 from dutyfree.testing.leaks import TOKEN_VARIABLE, holdings, leaked
-from dutyfree.testing.machines import machines  # noqa: F401 - as above
-from dutyfree.testing.opensandbox import opensandbox  # noqa: F401
 from dutyfree.testing.sharing import commons  # noqa: F401
 
 PATIENCE_S = 5.0

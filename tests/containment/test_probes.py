@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.daemons import VARIABLE as CONTAINERS
+from support.machines import ASKED as MACHINES
 
 import dutyfree
 from dutyfree.probe.catalogue import CATALOGUE, Probe, Verdict, judge
 from dutyfree.probe.imaged import Imaged, choose_image
 from dutyfree.substrates.registry import find
-from dutyfree.testing.daemons import VARIABLE as CONTAINERS
-from dutyfree.testing.machines import ASKED as MACHINES
 
 MISSES: dict[str, dict[str, str]] = tomllib.loads((Path(__file__).parent / "misses.toml").read_text())
 """By substrate, the numbers of what is known not to be contained or cannot be tried, with the reason; each must really fail."""

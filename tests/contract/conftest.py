@@ -7,8 +7,7 @@ another suite of the same run shows.
 import os
 
 import pytest
-
-from dutyfree.testing import daemons, machines
+from support import daemons, machines
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
+from support.cluster import TEMPLATE
 from test_pods import ENDLESS, EXEC_GAPS
 
 from dutyfree.testing import ContractSuite, SharedSuite
-from dutyfree.testing.cluster import TEMPLATE
 
 pytestmark = pytest.mark.slow("a Kubernetes cluster")
 

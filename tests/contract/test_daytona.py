@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
+from support.protocol.daytona import IMAGE
+from support.protocol.server import Served, served
 from test_hosted import ENDLESS, GAPS
 
 from dutyfree.testing import ContractSuite
-from dutyfree.testing.protocol.daytona import IMAGE
-from dutyfree.testing.protocol.server import Served, served
 
 pytestmark = [pytest.mark.slow("vendors' SDKs over their wire formats"), pytest.mark.protocol]
 
@@ -19,7 +19,7 @@ LIMIT_THAT_KILLS = "test_output_beyond_the_limit_is_fatal_if_asked"
 @pytest.fixture(scope="module")
 def daytona_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     pytest.importorskip("daytona", reason="the daytona SDK is not installed; enable: pip install 'dutyfree[daytona]'")
-    with served("dutyfree.testing.protocol.daytona", tmp_path_factory.mktemp("daytona")) as server:
+    with served("support.protocol.daytona", tmp_path_factory.mktemp("daytona")) as server:
         yield server
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
+from support.protocol.server import Served, served
 
 from dutyfree.substrates.registry import connect
 from dutyfree.testing import ContractSuite
-from dutyfree.testing.protocol.server import Served, served
 
 pytestmark = [pytest.mark.slow("vendors' SDKs over their wire formats"), pytest.mark.protocol]
 
@@ -28,7 +28,7 @@ ENDLESS = frozenset(name for name, why in GAPS.items() if why == HELD_UP)
 @pytest.fixture(scope="module")
 def e2b_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     pytest.importorskip("e2b", reason="the e2b SDK is not installed; enable: pip install 'dutyfree[e2b]'")
-    with served("dutyfree.testing.protocol.e2b", tmp_path_factory.mktemp("e2b")) as server:
+    with served("support.protocol.e2b", tmp_path_factory.mktemp("e2b")) as server:
         with pytest.MonkeyPatch.context() as patch:
             e2b_account(patch, server)
             asyncio.run(once("e2b"))

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
+from support.protocol.server import Served, served
 
 from dutyfree.substrates.registry import connect
 from dutyfree.testing import ContractSuite, SharedSuite
-from dutyfree.testing.protocol.server import Served, served
 
 pytestmark = pytest.mark.slow("vendors' SDKs over their wire formats")
 
@@ -22,7 +22,7 @@ NO_COUNT = "what stands for the vendor's containers here shows no count of kills
 def modal_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     pytest.importorskip("modal", reason="the modal SDK is not installed; enable: pip install 'dutyfree[modal]'")
     with (
-        served("dutyfree.testing.protocol.modal", tmp_path_factory.mktemp("modal")) as server,
+        served("support.protocol.modal", tmp_path_factory.mktemp("modal")) as server,
         pytest.MonkeyPatch.context() as patch,
     ):
         modal_account(patch, server)

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from support.sshd import private_sshd
 
 from dutyfree.core.contract import Sandbox
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.substrates.registry import connect
 from dutyfree.testing import ContractSuite, SharedSuite
-from dutyfree.testing.sshd import private_sshd
 
 pytestmark = pytest.mark.slow("the contract over ssh")
 

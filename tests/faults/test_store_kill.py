@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.image import Layout, layer, member
 
 from dutyfree.image.collect import collect
 from dutyfree.image.oci.intake import import_path
 from dutyfree.image.resolve import resolve
 from dutyfree.image.store import Manifest, Store
 from dutyfree.image.verify import verify
-from dutyfree.testing.image import Layout, layer, member
 
 pytestmark = pytest.mark.slow("a store whose users are killed at every step")
 

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import atheris
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.image import Layout, layer, member
+
 with atheris.instrument_imports(include=["dutyfree"]):
     from dutyfree.core.errors import DriverError, DutyfreeError
     from dutyfree.image.archive import unpack
@@ -21,7 +25,6 @@ with atheris.instrument_imports(include=["dutyfree"]):
     from dutyfree.image.store import Store
     from dutyfree.image.stream import decompressed
     from dutyfree.image.view import View
-    from dutyfree.testing.image import Layout, layer, member
 
 PLACE = Path(tempfile.mkdtemp(dir=os.environ.get("FUZZ_KEEP", "/dev/shm")))
 NAMES = (

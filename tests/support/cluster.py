@@ -53,9 +53,9 @@ def claims(cluster: str) -> str:
 
 
 async def _templates(kubeconfig: str) -> list[str]:
-    from dutyfree.substrates.claim.group import check_served  # noqa: PLC0415 - what the extra brings
-    from dutyfree.substrates.claim.template import list_templates  # noqa: PLC0415
-    from dutyfree.substrates.kubernetes.client import open_client  # noqa: PLC0415
+    from dutyfree.substrates.claim.group import check_served
+    from dutyfree.substrates.claim.template import list_templates
+    from dutyfree.substrates.kubernetes.client import open_client
 
     client = await open_client(kubeconfig, None, None)
     try:

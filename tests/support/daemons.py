@@ -86,7 +86,7 @@ def need_bench() -> None:
 
 
 @pytest.fixture(scope="session")
-def docker_engine(bench: None) -> Iterator[str]:  # noqa: ARG001 - a fixture is asked for by its name
+def docker_engine(bench: None) -> Iterator[str]:
     """The socket of a Docker engine, or a skip that says how to have one."""
     try:
         with docker_socket() as path:
@@ -104,7 +104,7 @@ def _ours(path: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def podman_engine(bench: None) -> Iterator[str]:  # noqa: ARG001
+def podman_engine(bench: None) -> Iterator[str]:
     """The socket of a podman service, or a skip that says how to have one. One for many tests: its start takes long."""
     found = podman.probe()
     if not found.available:

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from dutyfree.substrates.vm.driver import driver
-from dutyfree.testing.daemons import need_bench
+from support.daemons import need_bench
 
 ASKED = "DUTYFREE_TEST_MACHINES"
 ALL, NONE = "1", "0"

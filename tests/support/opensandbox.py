@@ -12,7 +12,7 @@ from dutyfree.substrates.registry import find
 
 
 @pytest.fixture(scope="session")
-def opensandbox(bench: None) -> None:  # noqa: ARG001 - a fixture is asked for by its name
+def opensandbox(bench: None) -> None:
     """A server that answers, or a skip that says how to have one. It has our image if it is ours."""
     try:
         found = find("opensandbox")[0].probe()

@@ -19,8 +19,8 @@ from typing import Any
 
 import httpx
 
-from dutyfree.testing.daemons import Missing, detached, end, wait_for
-from dutyfree.testing.image import digest
+from support.daemons import Missing, detached, end, wait_for
+from support.image import digest
 
 PROGRAM = "docker-registry"
 

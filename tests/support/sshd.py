@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dutyfree.testing.daemons import detached, end, wait_for
+from support.daemons import detached, end, wait_for
 
 _CONFIG = """\
 ListenAddress 127.0.0.1

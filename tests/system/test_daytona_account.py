@@ -7,6 +7,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 from doomed import client, ends, kill, sleepers, until
+from support.protocol.daytona import IMAGE, SNAPSHOT
+from support.protocol.server import Served, served
 
 import dutyfree
 from dutyfree.core.contract import Sandbox
@@ -14,8 +16,6 @@ from dutyfree.substrates.hosted.credential import Credential
 from dutyfree.substrates.hosted.substrate import NAME_LABEL
 from dutyfree.substrates.registry import find
 from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
-from dutyfree.testing.protocol.daytona import IMAGE, SNAPSHOT
-from dutyfree.testing.protocol.server import Served, served
 
 pytestmark = [pytest.mark.slow("vendors' SDKs over their wire formats"), pytest.mark.protocol]
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow("vendors' SDKs over their wire formats"), pytest.
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     pytest.importorskip("daytona", reason="the daytona SDK is not installed; enable: pip install 'dutyfree[daytona]'")
-    with served("dutyfree.testing.protocol.daytona", tmp_path_factory.mktemp("daytona")) as found:
+    with served("support.protocol.daytona", tmp_path_factory.mktemp("daytona")) as found:
         yield found
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from doomed import client, ends, kill, sleepers, until
+from support.hardened import check_hardened
 
 from dutyfree.core.errors import DriverError, Misuse, Unavailable, Unsupported
 from dutyfree.core.spec import Limits, Spec
@@ -21,7 +22,6 @@ from dutyfree.substrates.engine.profile import container_config
 from dutyfree.substrates.engine.snapshot import SNAPSHOT_LABEL, EngineSnapshot
 from dutyfree.substrates.registry import connect
 from dutyfree.substrates.sweep import owner_mark
-from dutyfree.testing.hardened import check_hardened
 
 pytestmark = pytest.mark.slow("container engines and runtimes")
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from support.protocol.server import PATIENCE_S, Served, served
 
 import dutyfree
 from dutyfree.cli.measure import _available
 from dutyfree.core.contract import Sandbox
-from dutyfree.testing.protocol.server import PATIENCE_S, Served, served
 
 pytestmark = [pytest.mark.slow("vendors' SDKs over their wire formats"), pytest.mark.protocol]
 
@@ -40,7 +40,7 @@ asyncio.run(main())
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     pytest.importorskip("e2b", reason="the e2b SDK is not installed; enable: pip install 'dutyfree[e2b]'")
-    with served("dutyfree.testing.protocol.e2b", tmp_path_factory.mktemp("e2b")) as made:
+    with served("support.protocol.e2b", tmp_path_factory.mktemp("e2b")) as made:
         with pytest.MonkeyPatch.context() as patch:
             account(patch, made)
             asyncio.run(created("base"))
@@ -139,7 +139,7 @@ def test_a_vendor_that_vanishes_ends_calls_and_does_not_hold_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Served
 ):
     async def main(runner: ExitStack) -> None:
-        own = runner.enter_context(served("dutyfree.testing.protocol.e2b", tmp_path))
+        own = runner.enter_context(served("support.protocol.e2b", tmp_path))
         account(monkeypatch, own)
         substrate = await dutyfree.connect("e2b")
         box = await substrate.create()
@@ -184,7 +184,7 @@ def test_what_a_killed_client_left_is_ended_by_the_vendors_own_clock(server: Ser
 
 def test_hosted_sandboxes_are_measured_only_if_they_are_named(monkeypatch: pytest.MonkeyPatch):
     said = StringIO()
-    assert "e2b" not in _available(Console(file=said, width=200))
+    assert "e2b" not in _available(Console(file=said, width=200), quick=False)
     assert "not measured: e2b: each sandbox is paid for; name it to measure it: -s e2b" in said.getvalue()
 
 

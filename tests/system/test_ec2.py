@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
+from support.sshd import private_sshd
 
 import dutyfree
 from dutyfree.core.contract import Substrate
 from dutyfree.core.pending import Pending
 from dutyfree.substrates.ec2.cloud import Cloud
 from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
-from dutyfree.testing.sshd import private_sshd
 
 pytestmark = pytest.mark.slow("vendors' SDKs over their wire formats")
 

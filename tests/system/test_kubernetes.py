@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from doomed import client, ends, kill, sleepers, until
+from support.hardened import check_hardened
 
 from dutyfree.core.errors import Misuse, SandboxLost, Unavailable, Unsupported
 from dutyfree.core.spec import Limits, Spec
@@ -19,7 +20,6 @@ from dutyfree.substrates.kubernetes.owner import LEASE_S, Owner
 from dutyfree.substrates.kubernetes.pod import Pod
 from dutyfree.substrates.registry import connect
 from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
-from dutyfree.testing.hardened import check_hardened
 
 pytestmark = pytest.mark.slow("a Kubernetes cluster")
 

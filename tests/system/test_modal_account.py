@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
+from support.protocol.server import PATIENCE_S, Served, served
 
 import dutyfree
 from dutyfree.substrates.registry import find
 from dutyfree.testing.base import exists, until
-from dutyfree.testing.protocol.server import PATIENCE_S, Served, served
 
 pytestmark = [pytest.mark.slow("vendors' SDKs over their wire formats"), pytest.mark.protocol]
 
@@ -38,7 +38,7 @@ asyncio.run(main())
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     pytest.importorskip("modal", reason="the modal SDK is not installed; enable: pip install 'dutyfree[modal]'")
     home = tmp_path_factory.mktemp("modal")
-    with served("dutyfree.testing.protocol.modal", home) as made, pytest.MonkeyPatch.context() as patch:
+    with served("support.protocol.modal", home) as made, pytest.MonkeyPatch.context() as patch:
         account = {"SERVER_URL": made.url, "TOKEN_ID": "ak-protocol", "TOKEN_SECRET": made.key}
         for name, value in account.items():
             patch.setenv(f"MODAL_{name}", value)

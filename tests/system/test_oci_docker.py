@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.daemons import Missing, docker_socket
+from support.registry import registry
 from tree import of_export, of_store
 
 from dutyfree.core.spec import Spec
@@ -18,8 +20,6 @@ from dutyfree.image.oci.registry import Registry
 from dutyfree.image.resolve import Image, resolve
 from dutyfree.image.store import Manifest, Store
 from dutyfree.substrates.registry import connect
-from dutyfree.testing.daemons import Missing, docker_socket
-from dutyfree.testing.registry import registry
 
 pytestmark = pytest.mark.slow("container engines and runtimes")
 

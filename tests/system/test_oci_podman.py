@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.daemons import detached, end, wait_for
 from tree import of_export, of_store
 
 from dutyfree.image.store import Store
 from dutyfree.substrates.engine.options import ask
-from dutyfree.testing.daemons import detached, end, wait_for
 
 pytestmark = pytest.mark.slow("container engines and runtimes")
 

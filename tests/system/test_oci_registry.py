@@ -11,6 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.daemons import Missing
+from support.image import OCI, Layout, layer, member
+from support.registry import push, registry
 
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.image.oci.credential import Credential
@@ -20,9 +23,6 @@ from dutyfree.image.oci.reference import parse_reference
 from dutyfree.image.oci.registry import Registry
 from dutyfree.image.store import Manifest, Store
 from dutyfree.image.view import View
-from dutyfree.testing.daemons import Missing
-from dutyfree.testing.image import OCI, Layout, layer, member
-from dutyfree.testing.registry import push, registry
 
 LOGIN = ("me", "secret")
 BASE = layer(member("etc/"), member("etc/a", b"1"), member("big", os.urandom(3_000_000)))

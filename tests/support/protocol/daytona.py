@@ -16,8 +16,8 @@ from typing import Any
 from aiohttp import BodyPartReader, web
 
 from dutyfree.core.errors import DutyfreeError, Misuse, SandboxLost
-from dutyfree.testing.protocol.place import Job, Place, Places
-from dutyfree.testing.protocol.server import Handler, main
+from support.protocol.place import Job, Place, Places
+from support.protocol.server import Handler, main
 
 DEFAULT, SNAPSHOT, IMAGE = "default", "some-snapshot", "debian:12-slim"
 """What sandboxes can start from: nothing in particular, a snapshot, an image."""

@@ -18,8 +18,8 @@ from aiohttp import BodyPartReader, web
 
 from dutyfree.core.errors import Misuse, SandboxLost
 from dutyfree.core.outcome import Outcome
-from dutyfree.testing.protocol.place import Job, Place, Places
-from dutyfree.testing.protocol.server import Handler, main
+from support.protocol.place import Job, Place, Places
+from support.protocol.server import Handler, main
 
 TEMPLATES = ("base", "other-template")
 FULL, BROKEN = "full-template", "broken-template"

@@ -21,15 +21,15 @@ from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
 from dutyfree.core.errors import SandboxLost
 from dutyfree.core.spec import Limits
-from dutyfree.testing.protocol.modal_router import Router
-from dutyfree.testing.protocol.place import Job, Place, Places
-from dutyfree.testing.protocol.server import run
+from support.protocol.modal_router import Router
+from support.protocol.place import Job, Place, Places
+from support.protocol.server import run
 
 IMAGES = ("debian:12", "python:3.12")
 FULL, BROKEN = "full:1", "broken:1"
 """Names for which there is never a place, or only an error that quotes the secret."""
 
-TOKEN_ID = "ak-protocol"  # noqa: S105 - its secret is the server's key
+TOKEN_ID = "ak-protocol"
 APP = "ap-protocol"
 
 Call = Any
@@ -165,7 +165,7 @@ async def listen(places: Places, key: str) -> AsyncIterator[str]:
     plane = ControlPlane(places, key, jwt)
     server: Any = Server([_service(plane, ModalClientBase), _service(Router(places, jwt), TaskCommandRouterBase)])
     await server.start("127.0.0.1", 0)
-    plane.url = f"http://127.0.0.1:{server._server.sockets[0].getsockname()[1]}"  # noqa: SLF001 - it does not tell
+    plane.url = f"http://127.0.0.1:{server._server.sockets[0].getsockname()[1]}"
     try:
         yield plane.url
     finally:

@@ -12,7 +12,7 @@ from modal_proto import task_command_router_pb2 as wire
 
 from dutyfree.core.contract import StreamName
 from dutyfree.core.errors import SandboxLost
-from dutyfree.testing.protocol.place import Job, Place, Places
+from support.protocol.place import Job, Place, Places
 
 WINDOW = 1 << 20
 """What is kept of a stream for a reader that is behind; then the command waits."""

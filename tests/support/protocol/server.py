@@ -21,11 +21,13 @@ import pytest
 from aiohttp import web
 
 from dutyfree.substrates.registry import connect, find
-from dutyfree.testing.daemons import detached, end, wait_for
 from dutyfree.testing.leaks import TOKEN_VARIABLE
-from dutyfree.testing.protocol.place import Places
+from support.daemons import detached, end, wait_for
+from support.protocol.place import Places
 
 KEY_VARIABLE = "DUTYFREE_PROTOCOL_KEY"
+TESTS = Path(__file__).parents[2]
+"""Where a server of its own finds `support`."""
 PATIENCE_S = 20.0
 _STEP_S = 0.01
 
@@ -49,7 +51,7 @@ class Served:
 
     def places(self) -> dict[str, float]:
         """The ids of the places there are, each with the seconds it has left."""
-        with urlopen(self.control) as reply:  # noqa: S310 - it is ours, and http
+        with urlopen(self.control) as reply:
             found: dict[str, float] = json.loads(reply.read())
         return found
 
@@ -75,7 +77,8 @@ def served(module: str, home: Path) -> Iterator[Served]:
     key = f"key-{secrets.token_hex(20)}"
     address = home / "address"
     # Its sandboxes are no leak of a test: they are told apart by the missing token.
-    env = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE} | {KEY_VARIABLE: key}
+    env = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+    env |= {KEY_VARIABLE: key, "PYTHONPATH": str(TESTS)}
     pid = detached([sys.executable, "-m", module, str(address), str(os.getpid())], home / "log", env)
     try:
         wait_for(address.exists, what=module, log=home / "log")

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.image import OCI, Layout, config, digest, layer, member, packed
 
 from dutyfree.cli.main import main
 from dutyfree.core.errors import DutyfreeError, Misuse, Unavailable
@@ -18,7 +19,6 @@ from dutyfree.image.oci.reference import parse_reference
 from dutyfree.image.oci.registry import Registry
 from dutyfree.image.resolve import resolve
 from dutyfree.image.store import Store
-from dutyfree.testing.image import OCI, Layout, config, digest, layer, member, packed
 
 BASE = layer(member("etc/"), member("etc/a", b"1"))
 LARGE = 1 << 40

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.image import OCI, Layout, layer, link, member, packed, saved
 
 from dutyfree.core.errors import Misuse, Unsupported
 from dutyfree.image.oci.document import this_platform
@@ -15,7 +16,6 @@ from dutyfree.image.resolve import resolve
 from dutyfree.image.stack import MAX_IMPORTED
 from dutyfree.image.store import Store
 from dutyfree.image.view import View
-from dutyfree.testing.image import OCI, Layout, layer, link, member, packed, saved
 
 BASE = layer(member("etc/"), member("etc/a", b"1"), member("bin/"))
 TOP = layer(member("etc/"), member("etc/b", b"2"), member("etc/.wh.a", b""))

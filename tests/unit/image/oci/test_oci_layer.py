@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.image import hard, layer, link, member
 
 from dutyfree.core.errors import Misuse
 from dutyfree.image.oci.layer import unpack_layer
 from dutyfree.image.view import View, is_opaque, is_whiteout
-from dutyfree.testing.image import hard, layer, link, member
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="owners and attributes are root's to give: sudo make test")
 
