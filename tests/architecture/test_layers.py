@@ -12,15 +12,17 @@ EVERYTHING = frozenset(
 ) | {
     "substrates",
     "testing",
+    "tree",
     "warm",
 }
-UPPER = frozenset({"warm", "substrates", "guest", "core", "blocking"})
+UPPER = frozenset({"warm", "substrates", "guest", "tree", "core", "blocking"})
 MAY_IMPORT = {
     "core": frozenset(),
-    "guest": frozenset({"core"}),
-    "image": frozenset({"guest", "core"}),
-    "substrates": frozenset({"image", "guest", "core"}),
-    "warm": frozenset({"substrates", "image", "guest", "core"}),
+    "tree": frozenset({"core"}),
+    "guest": frozenset({"tree", "core"}),
+    "image": frozenset({"tree", "core"}),
+    "substrates": frozenset({"image", "guest", "tree", "core"}),
+    "warm": frozenset({"substrates", "image", "guest", "tree", "core"}),
     "blocking": frozenset({"substrates", "core"}),
     "adapters": UPPER,
     "fleet": UPPER,
@@ -29,7 +31,7 @@ MAY_IMPORT = {
     "report": frozenset({"meter", "core"}),
     "reward": frozenset({"core"}),
     "probe": frozenset({"reward", "core"}),
-    "testing": frozenset({"substrates", "image", "guest", "core"}),
+    "testing": frozenset({"substrates", "image", "guest", "tree", "core"}),
     "cli": EVERYTHING,
     "": frozenset({"core", "reward", "substrates"}),
 }

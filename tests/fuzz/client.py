@@ -12,11 +12,10 @@ import atheris
 
 with atheris.instrument_imports(include=["dutyfree"]):
     from dutyfree.core.contract import Capabilities
-    from dutyfree.core.errors import DutyfreeError
+    from dutyfree.core.errors import DutyfreeError, Violation
     from dutyfree.core.spec import Spec
     from dutyfree.core.timeline import Timeline
     from dutyfree.guest.link import Link
-    from dutyfree.guest.reply import Violation
     from dutyfree.guest.sandbox import AgentSandbox
 
 ABILITIES = Capabilities(isolation="none", dispatch="agent")

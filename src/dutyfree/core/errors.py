@@ -21,6 +21,13 @@ from typing import Any
 from dutyfree.core.text import printable
 
 
+class Violation(Exception):
+    """Bytes that somebody else wrote break their format or protocol; the message says how.
+
+    Never reaches a caller: who reads such bytes makes one of the errors below of it.
+    """
+
+
 class DutyfreeError(Exception):
     """The machinery failed. Every part of the message that is known is an attribute too."""
 

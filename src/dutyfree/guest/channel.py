@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from struct import Struct
 
-from dutyfree.guest.reply import Failure, Violation, check_empty, parse_error, parse_number
+from dutyfree.core.errors import Violation
+from dutyfree.guest.reply import Failure, check_empty, parse_error, parse_number
 from dutyfree.guest.wire import END, ERROR
 
 

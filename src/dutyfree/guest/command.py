@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dutyfree.core.contract import Command
+from dutyfree.core.errors import Violation
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.argument import (
@@ -28,7 +29,7 @@ from dutyfree.guest.failure import error_for
 from dutyfree.guest.flow import Feed
 from dutyfree.guest.gather import Gathered, bytes_of, gather, size_of
 from dutyfree.guest.link import Link
-from dutyfree.guest.reply import Exit, Failure, Violation, parse_error, parse_exit, parse_number
+from dutyfree.guest.reply import Exit, Failure, parse_error, parse_exit, parse_number
 from dutyfree.guest.wire import (
     BACKGROUND,
     ERROR,

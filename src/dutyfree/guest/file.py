@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Final
 
 from dutyfree.core.contract import FileInfo
-from dutyfree.core.errors import Misuse
+from dutyfree.core.errors import Misuse, Violation
 from dutyfree.guest.argument import input_bytes, path_bytes, whole
 from dutyfree.guest.channel import Call, NumberCall
 from dutyfree.guest.failure import error_for
 from dutyfree.guest.gather import Gathered, bytes_of, gather, size_of
 from dutyfree.guest.link import Link
-from dutyfree.guest.reply import Violation, check_listed, parse_entry, parse_number
+from dutyfree.guest.reply import check_listed, parse_entry, parse_number
 from dutyfree.guest.wire import (
     DATA,
     FLAG_END,

@@ -9,10 +9,9 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from dutyfree.core.errors import Misuse
+from dutyfree.core.errors import Misuse, Violation
 from dutyfree.guest.channel import Channel
 from dutyfree.guest.link import Link
-from dutyfree.guest.reply import Violation
 from dutyfree.guest.wire import (
     FLAG_END,
     INITIAL_CREDIT,

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Final, Self
 
-from dutyfree.core.errors import Misuse
+from dutyfree.core.errors import Misuse, Violation
 from dutyfree.core.pending import finish
 from dutyfree.guest.argument import whole
 from dutyfree.guest.budget import SHARED
 from dutyfree.guest.channel import Call, Channel, Opening
 from dutyfree.guest.flow import Credit, Inbox
 from dutyfree.guest.link import Link
-from dutyfree.guest.reply import Violation, check_empty, parse_number
+from dutyfree.guest.reply import check_empty, parse_number
 from dutyfree.guest.wire import (
     CONNECT,
     DATA,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dutyfree.guest.reply import Violation
+from dutyfree.core.errors import Violation
 from dutyfree.guest.wire import HEADER, HEADER_SIZE, MAX_PAYLOAD
 
 Sink = Callable[[int, int, int, memoryview], None]

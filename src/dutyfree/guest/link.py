@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from dutyfree.core import fault
-from dutyfree.core.errors import SandboxLost, Unavailable
+from dutyfree.core.errors import SandboxLost, Unavailable, Violation
 from dutyfree.guest.channel import Call, Channel, Opening
 from dutyfree.guest.failure import error_for
 from dutyfree.guest.frame import Parser
-from dutyfree.guest.reply import Violation, check_hello, parse_error, parse_number
+from dutyfree.guest.reply import check_hello, parse_error, parse_number
 from dutyfree.guest.transport import Descriptors, Transport
 from dutyfree.guest.wire import (
     ACCEPT,

@@ -7,6 +7,7 @@ from struct import Struct
 from typing import Final, Literal, NamedTuple
 
 from dutyfree.core.contract import FileInfo
+from dutyfree.core.errors import Violation
 from dutyfree.core.outcome import Ending
 from dutyfree.core.text import printable
 from dutyfree.guest.wire import MAGIC, U32, VERSION
@@ -18,10 +19,6 @@ _ENDINGS: Final[tuple[Ending, ...]] = ("exit", "signal", "timeout", "oom", "outp
 _MAX_I64: Final = (1 << 63) - 1
 _MAX_NAME: Final = 255
 _MAX_TEXT: Final = 500
-
-
-class Violation(Exception):
-    """The agent broke the protocol; the message says how. Ends the link, and never reaches a caller."""
 
 
 class Exit(NamedTuple):

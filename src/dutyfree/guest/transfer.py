@@ -8,20 +8,19 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
-from dutyfree.core.errors import Misuse
+from dutyfree.core.errors import Misuse, Violation
 from dutyfree.core.pending import finish as to_its_end
 from dutyfree.guest.argument import path_bytes, whole
 from dutyfree.guest.channel import Call, NumberCall
 from dutyfree.guest.file import finish
 from dutyfree.guest.flow import Inbox
 from dutyfree.guest.link import Link
-from dutyfree.guest.pack import file_pieces, tree_pieces
-from dutyfree.guest.reply import Violation
 from dutyfree.guest.thread import in_thread
-from dutyfree.guest.unpack import Unpack
-from dutyfree.guest.untar import Untar
 from dutyfree.guest.wire import DATA, FLAG_END, TAR_IN, TAR_OUT, U64, WRITE, head, optioned, windowed
 from dutyfree.guest.wire import write as pack_write
+from dutyfree.tree.pack import file_pieces, tree_pieces
+from dutyfree.tree.parse import Untar
+from dutyfree.tree.unpack import Unpack
 
 DOWNLOAD_WINDOW: Final = 4 << 20
 _MAX_LIMIT: Final = 1 << 50

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from dutyfree.core import fault
+from dutyfree.core.errors import Violation
 from dutyfree.guest.frame import Parser
-from dutyfree.guest.reply import Violation
 from dutyfree.guest.wire import Bytes
 
 Lost = Callable[[str, bool], None]

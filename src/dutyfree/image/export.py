@@ -11,9 +11,9 @@ import tarfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from dutyfree.guest.pack import content
 from dutyfree.image.resolve import Image
 from dutyfree.image.view import View
+from dutyfree.tree.pack import content
 
 _PIECE = 1 << 20
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dutyfree.core import fault
-from dutyfree.core.delete import delete_tree
 from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.tree.beneath import delete_tree
 
 _FOLDERS = {
     "images": 0o711,

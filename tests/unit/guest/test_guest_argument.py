@@ -34,7 +34,7 @@ WRONG_RUNS = [
     ("cwd", "true", {"cwd": "/" + "ä" * 3000}),
     ("user", "true", {"user": ""}),
     ("user", "true", {"user": "u" * 300}),
-    ("stdin", "true", {"stdin": "text"}),
+    ("stdin", "true", {"stdin": 5}),
     ("stdin", "true", {"stdin": None}),
     ("timeout_s", "true", {"timeout_s": 0}),
     ("timeout_s", "true", {"timeout_s": -1}),
@@ -65,7 +65,7 @@ WRONG_CALLS = [
     ("length", lambda box: box.read("/f", length=-1)),
     ("length", lambda box: box.read("/f", length=1 << 40)),
     ("path", lambda box: box.write("x", b"")),
-    ("data", lambda box: box.write("/x", "text")),
+    ("data", lambda box: box.write("/x", 5)),
     ("mode", lambda box: box.write("/x", b"", mode=0o10000)),
     ("path", lambda box: box.stat("/" + "a" * 5000)),
     ("limit", lambda box: box.list("/", limit=-1)),
@@ -87,7 +87,7 @@ WRONG_CALLS = [
     ("address", lambda box: box.provide(80, ["h", 1])),
     ("terminal.rows", lambda box: box.start("x", terminal=TerminalSize(rows=0))),
     ("terminal", lambda box: box.start("x", terminal=(24, 80))),
-    ("stdin", lambda box: box.start("x", stdin="text")),
+    ("stdin", lambda box: box.start("x", stdin=5)),
     ("cwd", lambda box: box.shell(cwd="x")),
 ]
 

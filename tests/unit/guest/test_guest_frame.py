@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dutyfree.core.errors import Violation
 from dutyfree.guest.frame import LARGE, SMALL, Parser
-from dutyfree.guest.reply import Violation
 
 frames = st.lists(
     st.tuples(

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import stat
+import tarfile
 
 import pytest
 
@@ -154,3 +155,33 @@ async def test_a_sandbox_that_dies_meanwhile_leaves_nothing(agent_box, tmp_path)
         with pytest.raises(SandboxLost):
             await call
         assert os.listdir(tmp_path) == ["in"]
+
+
+def member(name, content):
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    return info.tobuf() + content + bytes(-len(content) % 512)
+
+
+async def test_a_hostile_stream_ends_the_link_and_leaves_nothing(peer_box, tmp_path):
+    async with peer_box() as (box, peer):
+        call = asyncio.ensure_future(box.download("/x", tmp_path / "out"))
+        channel, *_ = await peer.hear()
+        await peer.say(channel, 0x50, member("../evil", b"x") + bytes(1024))
+        with pytest.raises(SandboxLost, match="leads elsewhere"):
+            await call
+        await peer.ended()
+        assert os.listdir(tmp_path) == []
+        assert not (tmp_path.parent / "evil").exists()
+
+
+async def test_an_endless_download_is_stopped_by_its_limit(peer_box, tmp_path):
+    async with peer_box() as (box, peer):
+        call = asyncio.ensure_future(box.download("/x", tmp_path / "out", limit_bytes=1000))
+        channel, *_ = await peer.hear()
+        await peer.say(channel, 0x50, member("f", bytes(900)) + member("g", bytes(900)))
+        with pytest.raises(Misuse):
+            await call
+        assert (await peer.hear())[:2] == (channel, 0x16)
+        assert os.listdir(tmp_path) == []
+        await peer.error(channel, 125)

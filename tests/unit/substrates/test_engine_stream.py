@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dutyfree.guest.reply import Violation
+from dutyfree.core.errors import Violation
 from dutyfree.substrates.engine.stream import Demultiplexer
 
 

@@ -8,18 +8,17 @@ from collections.abc import AsyncGenerator, Generator
 from dataclasses import replace
 from pathlib import Path
 
-from dutyfree.core.errors import DriverError, Misuse
+from dutyfree.core.errors import DriverError, Misuse, Violation
 from dutyfree.core.pending import finish
 from dutyfree.guest.argument import path_bytes, whole
-from dutyfree.guest.pack import file_pieces, tree_pieces
-from dutyfree.guest.reply import Violation
 from dutyfree.guest.thread import in_thread
 from dutyfree.guest.transfer import local_path
-from dutyfree.guest.unpack import Unpack
-from dutyfree.guest.untar import Entry, Untar
 from dutyfree.substrates.api import file, script
 from dutyfree.substrates.api.command import Runner
 from dutyfree.substrates.api.execution import STDOUT
+from dutyfree.tree.pack import file_pieces, tree_pieces
+from dutyfree.tree.parse import Entry, Untar
+from dutyfree.tree.unpack import Unpack
 
 
 async def upload(runner: Runner, local: Path | str, remote: str) -> None:

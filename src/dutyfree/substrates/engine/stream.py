@@ -9,8 +9,8 @@ import socket
 import struct
 from collections.abc import Callable
 
+from dutyfree.core.errors import Violation
 from dutyfree.guest.frame import Parser
-from dutyfree.guest.reply import Violation
 from dutyfree.guest.transport import Descriptors, Lost
 
 STDOUT, STDERR = 1, 2

@@ -11,10 +11,10 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from dutyfree.core.delete import delete_tree
 from dutyfree.core.spec import Storage
 from dutyfree.guest.thread import in_thread
 from dutyfree.substrates.sweep import is_orphan
+from dutyfree.tree.beneath import delete_tree
 
 _PREFIX = "dutyfree-host-"
 _MARK = "owner"

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from dutyfree.core.contract import FileInfo
-from dutyfree.core.delete import delete_tree
 from dutyfree.core.errors import Misuse
+from dutyfree.tree.beneath import delete_tree
 
 SMALL_BYTES = 1 << 20
 """Up to here, reading or writing a file in place is quicker than handing it to a thread and back (about 0.1 ms)."""

@@ -18,7 +18,6 @@ from dutyfree.core.contract import (
     Shell,
     TerminalSize,
 )
-from dutyfree.core.delete import delete_tree
 from dutyfree.core.errors import SandboxLost, Unsupported
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
@@ -41,6 +40,7 @@ from dutyfree.substrates.host.child import (
 )
 from dutyfree.substrates.host.process import HostProcess
 from dutyfree.substrates.host.shell import HostShell, open_shell
+from dutyfree.tree.beneath import delete_tree
 
 
 class HostSandbox(Sandbox):

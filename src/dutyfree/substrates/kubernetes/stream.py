@@ -16,8 +16,8 @@ from typing import Any
 
 import aiohttp
 
+from dutyfree.core.errors import Violation
 from dutyfree.guest.frame import Parser
-from dutyfree.guest.reply import Violation
 from dutyfree.guest.transport import Lost
 from dutyfree.guest.wire import Bytes
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dutyfree.core.delete import delete_tree
 from dutyfree.core.errors import DriverError, SandboxLost
 from dutyfree.substrates.api.execution import Ended, Execution, Sink
 from dutyfree.substrates.api.streamed import streamed
 from dutyfree.substrates.program import exit_of, run_program, start
 from dutyfree.substrates.sweep import owner_mark
+from dutyfree.tree.beneath import delete_tree
 
 _LOST = (
     "does not exist",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from dutyfree.core.delete import delete_tree
+from dutyfree.tree.beneath import delete_tree
 
 START_S = 60.0
 """A runtime that takes longer to start a bundle is not waited for."""

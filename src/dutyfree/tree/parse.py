@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, Protocol
 
-from dutyfree.guest.reply import Violation
+from dutyfree.core.errors import Violation
 
 _BLOCK: Final = 512
 _MAX_PAX: Final = 64 << 10

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from dutyfree.core.delete import delete_tree
+from dutyfree.tree.beneath import delete_tree
 
 
 def deep(top, depth):

@@ -12,10 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from dutyfree.core.delete import delete_tree
-from dutyfree.core.errors import Misuse
-from dutyfree.guest.reply import Violation
-from dutyfree.guest.untar import Entry
+from dutyfree.core.errors import Misuse, Violation
+from dutyfree.tree.beneath import delete_tree
+from dutyfree.tree.parse import Entry
 
 MAX_ENTRIES: Final = 1_000_000
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,0 +1,1 @@
+"""Trees of files from somebody hostile: write and delete below one directory, read and write tar."""
