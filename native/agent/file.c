@@ -83,12 +83,12 @@ static int open_to_read(uint32_t id, const char *path, struct stat *st) {
 void request_read(uint32_t id, uint8_t flags, const uint8_t *data, size_t size) {
     struct reader reader = reader_of(data, size);
     uint64_t offset = take_u64(&reader), length = take_u64(&reader), window = take_u64(&reader);
-    struct slice text = take_bytes(&reader);
+    struct slice text = take_bytes(&reader), user = take_user(&reader);
     if (!reader_done(&reader))
         protocol_error("READ");
     char path[PATH_MAX];
     struct stat st;
-    if (!path_take(id, text, "path", path))
+    if (!path_take(id, text, "path", path) || !act_as(id, user))
         return;
     int fd = open_to_read(id, path, &st);
     if (fd < 0)
@@ -115,7 +115,7 @@ void request_read(uint32_t id, uint8_t flags, const uint8_t *data, size_t size) 
 
 /* ---- write ---- */
 
-enum { WRITE_APPEND = 1, WRITE_EXCLUSIVE = 2 };
+enum { WRITE_APPEND = 1, WRITE_EXCLUSIVE = 2, WRITE_AS = 4, WRITE_OPTIONS = 7 };
 
 struct upload {
     struct channel channel;
@@ -202,11 +202,14 @@ static int open_to_write(uint32_t id, const char *path, uint32_t options, mode_t
 void request_write(uint32_t id, uint8_t flags, const uint8_t *data, size_t size) {
     struct reader reader = reader_of(data, size);
     uint32_t options = take_u32(&reader), mode = take_u32(&reader);
-    struct slice text = take_bytes(&reader), first = take_bytes(&reader);
-    if (!reader_done(&reader) || options > (WRITE_APPEND | WRITE_EXCLUSIVE))
+    struct slice text = take_bytes(&reader), user = {(const uint8_t *)"", 0};
+    if (options & WRITE_AS) /* before the data, which is sent without being copied */
+        user = take_bytes(&reader);
+    struct slice first = take_bytes(&reader);
+    if (!reader_done(&reader) || options > WRITE_OPTIONS)
         protocol_error("WRITE");
     char path[PATH_MAX];
-    if (!path_take(id, text, "path", path))
+    if (!path_take(id, text, "path", path) || !act_as(id, user))
         return;
     int fd = open_to_write(id, path, options, mode & 07777);
     if (fd < 0)
@@ -232,12 +235,12 @@ void request_write(uint32_t id, uint8_t flags, const uint8_t *data, size_t size)
 void request_stat(uint32_t id, uint8_t flags, const uint8_t *data, size_t size) {
     struct reader reader = reader_of(data, size);
     uint32_t options = take_u32(&reader);
-    struct slice text = take_bytes(&reader);
+    struct slice text = take_bytes(&reader), user = take_user(&reader);
     if (!reader_done(&reader) || options > 1)
         protocol_error("STAT");
     char path[PATH_MAX];
     struct stat st;
-    if (!path_take(id, text, "path", path))
+    if (!path_take(id, text, "path", path) || !act_as(id, user))
         return;
     if (fstatat(AT_FDCWD, path, &st, options ? 0 : AT_SYMLINK_NOFOLLOW) != 0) {
         path_error(id, "path", errno, path, NULL);
@@ -260,12 +263,12 @@ void request_stat(uint32_t id, uint8_t flags, const uint8_t *data, size_t size) 
 void request_mkdir(uint32_t id, uint8_t flags, const uint8_t *data, size_t size) {
     struct reader reader = reader_of(data, size);
     uint32_t mode = take_u32(&reader);
-    struct slice text = take_bytes(&reader);
+    struct slice text = take_bytes(&reader), user = take_user(&reader);
     if (!reader_done(&reader))
         protocol_error("MKDIR");
     char path[PATH_MAX];
     struct owner owner;
-    if (!path_take(id, text, "path", path) || !owner_default(id, &owner))
+    if (!path_take(id, text, "path", path) || !act_as(id, user) || !owner_default(id, &owner))
         return;
     if (path_make_directory(path, mode & 07777, &owner) < 0)
         path_error(id, "path", errno, path, NULL);
@@ -275,12 +278,12 @@ void request_mkdir(uint32_t id, uint8_t flags, const uint8_t *data, size_t size)
 
 void request_rename(uint32_t id, uint8_t flags, const uint8_t *data, size_t size) {
     struct reader reader = reader_of(data, size);
-    struct slice from = take_bytes(&reader), to = take_bytes(&reader);
+    struct slice from = take_bytes(&reader), to = take_bytes(&reader), user = take_user(&reader);
     if (!reader_done(&reader))
         protocol_error("RENAME");
     char source[PATH_MAX], target[PATH_MAX];
     struct stat st;
-    if (!path_take(id, from, "source", source) || !path_take(id, to, "target", target))
+    if (!path_take(id, from, "source", source) || !path_take(id, to, "target", target) || !act_as(id, user))
         return;
     if (rename(source, target) == 0) {
         end_ok(id, NULL, 0);

@@ -106,11 +106,11 @@ static const struct channel_ops list_ops = {.frame = download_frame, .pull = lis
 void request_list(uint32_t id, uint8_t flags, const uint8_t *data, size_t size) {
     struct reader reader = reader_of(data, size);
     uint64_t window = take_u64(&reader);
-    struct slice text = take_bytes(&reader);
+    struct slice text = take_bytes(&reader), user = take_user(&reader);
     if (!reader_done(&reader))
         protocol_error("LIST");
     char path[PATH_MAX];
-    if (!path_take(id, text, "path", path))
+    if (!path_take(id, text, "path", path) || !act_as(id, user))
         return;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {

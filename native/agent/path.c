@@ -34,7 +34,7 @@ void path_error(uint32_t id, const char *field, int errnum, const char *path, co
 
 bool owner_default(uint32_t id, struct owner *out) {
     *out = (struct owner){0};
-    if (!defaults.user || !defaults.user[0])
+    if (acts_as_named() || !defaults.user || !defaults.user[0])
         return true;
     struct identity identity;
     if (!resolve_user("", &identity)) {

@@ -15,6 +15,14 @@ bool path_take(uint32_t id, struct slice text, const char *field, char out[PATH_
 /* Ends the channel with "path: reason"; a NULL reason is errnum's own text. */
 void path_error(uint32_t id, const char *field, int errnum, const char *path, const char *reason);
 
+/* The user that may end a file request's payload; empty where none does. */
+struct slice take_user(struct reader *reader);
+/* From here to `act_as_self` files are reached with that user's rights; empty: with the agent's own. If there is no
+ * such user, or the agent may not become it, ends the channel and says false. */
+bool act_as(uint32_t id, struct slice user);
+void act_as_self(void); /* after every request, whatever became of it */
+bool acts_as_named(void);
+
 struct owner {
     bool change; /* false: what we make is the default user's already */
     uid_t uid;

@@ -77,11 +77,11 @@ static void remove_tree(uint32_t id, const char *path) {
 void request_remove(uint32_t id, uint8_t flags, const uint8_t *data, size_t size) {
     struct reader reader = reader_of(data, size);
     uint32_t options = take_u32(&reader);
-    struct slice text = take_bytes(&reader);
+    struct slice text = take_bytes(&reader), user = take_user(&reader);
     if (!reader_done(&reader) || options > 1)
         protocol_error("REMOVE");
     char path[PATH_MAX];
-    if (!path_take(id, text, "path", path))
+    if (!path_take(id, text, "path", path) || !act_as(id, user))
         return;
     /* A trailing slash would make the kernel follow a link to a directory. */
     size_t end = text.size;

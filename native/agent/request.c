@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core.h"
+#include "path.h"
 
 struct defaults defaults;
 
@@ -89,6 +90,11 @@ static void check_fresh(uint32_t id, const struct channel *channel) {
         protocol_error("channel number");
 }
 
+static void answer(request_fn *request, uint32_t id, uint8_t flags, const uint8_t *data, size_t size) {
+    request(id, flags, data, size);
+    act_as_self();
+}
+
 void frame_arrived(uint32_t id, uint8_t type, uint8_t flags, const uint8_t *data, size_t size) {
     if (type == WIRE_CONFIG) {
         config(id, data, size);
@@ -110,7 +116,7 @@ void frame_arrived(uint32_t id, uint8_t type, uint8_t flags, const uint8_t *data
         if (channel_count() >= CHANNEL_LIMIT)
             end_error(id, EMFILE, "channel", "too many open channels");
         else
-            requests[type](id, flags, data, size);
+            answer(requests[type], id, flags, data, size);
     } else {
         protocol_error("frame type");
     }

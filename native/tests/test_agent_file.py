@@ -383,3 +383,30 @@ def test_a_malformed_request_ends_the_connection(peer: Peer, kind: Type, payload
     assert (frame.channel, frame.type) == (0, Type.ERROR)
     with pytest.raises(EOFError):
         peer.receive()
+
+
+# ---- rights ----
+
+
+def _as(user: str) -> bytes:
+    return pack_bytes(user)
+
+
+@needs_root
+def test_a_request_that_names_a_user_has_that_users_rights_and_the_next_has_not(peer: Peer, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    for above in tmp_path.parents[:3]:
+        above.chmod(0o755)
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    secret.chmod(0o600)
+    request = struct.pack("<QQQ", 0, 100, PLENTY) + pack_bytes(secret)
+    assert refusal(peer.result, peer.ask(Type.READ, request + _as("65534:65534"))).errno == errno.EACCES
+    assert peer.read(secret) == b"secret"
+    write = struct.pack("<II", 4, 0o644) + pack_bytes(tmp_path / "new") + _as("65534:65534") + pack_bytes(b"data")
+    assert refusal(peer.result, peer.ask(Type.WRITE, write, END_FLAG)).errno == errno.EACCES
+    tmp_path.chmod(0o777)
+    peer.result(peer.ask(Type.WRITE, write, END_FLAG))
+    assert (tmp_path / "new").stat().st_uid == 65534
+    nobody = struct.pack("<I", 0) + pack_bytes(secret) + _as("no-such-user")
+    assert refusal(peer.result, peer.ask(Type.STAT, nobody)).what == "user"

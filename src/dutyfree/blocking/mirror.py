@@ -111,29 +111,31 @@ class Sandbox:
         """Open a persistent shell."""
         return Shell(self._bridge, self._bridge.call(self._sandbox.shell(cwd=cwd, env=env, user=user)))
 
-    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+    def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
         """A file's bytes, or a part of them."""
-        return self._bridge.call(self._sandbox.read(path, offset=offset, length=length))
+        return self._bridge.call(self._sandbox.read(path, offset=offset, length=length, user=user))
 
-    def write(self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False) -> None:
+    def write(
+        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+    ) -> None:
         """Create or replace a file, with the directories above it."""
-        self._bridge.call(self._sandbox.write(path, data, mode=mode, append=append))
+        self._bridge.call(self._sandbox.write(path, data, mode=mode, append=append, user=user))
 
-    def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+    def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
         """What is there."""
-        return self._bridge.call(self._sandbox.stat(path, follow=follow))
+        return self._bridge.call(self._sandbox.stat(path, follow=follow, user=user))
 
-    def mkdir(self, path: str, *, mode: int = 0o755) -> None:
+    def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
         """Make a directory and those above it."""
-        self._bridge.call(self._sandbox.mkdir(path, mode=mode))
+        self._bridge.call(self._sandbox.mkdir(path, mode=mode, user=user))
 
-    def remove(self, path: str, *, recursive: bool = False) -> None:
+    def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
         """Remove a file, a link or a directory."""
-        self._bridge.call(self._sandbox.remove(path, recursive=recursive))
+        self._bridge.call(self._sandbox.remove(path, recursive=recursive, user=user))
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, source: str, target: str, *, user: str | None = None) -> None:
         """Rename; replaces a file at `target`."""
-        self._bridge.call(self._sandbox.rename(source, target))
+        self._bridge.call(self._sandbox.rename(source, target, user=user))
 
     def upload(self, local: Path | str, remote: str) -> None:
         """Copy a local file or tree into the sandbox."""
@@ -168,9 +170,9 @@ class Sandbox:
         self._bridge.call(self._sandbox.destroy())
 
     # Last, since within the class its name hides the built-in type.
-    def list(self, path: str, *, limit: int = 100_000) -> list[FileInfo]:
+    def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
         """A directory's entries, sorted by name."""
-        return self._bridge.call(self._sandbox.list(path, limit=limit))
+        return self._bridge.call(self._sandbox.list(path, limit=limit, user=user))
 
 
 class Substrate:

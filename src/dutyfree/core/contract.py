@@ -263,36 +263,46 @@ class Sandbox(ABC):
         raise self._unsupported("shell")
 
     @abstractmethod
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """A file's bytes, or a part of them. Only regular files: never blocks on a fifo or a device."""
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
+        """A file's bytes, or a part of them. Only regular files: never blocks on a fifo or a device.
+
+        This and the methods up to `rename` act with the rights of `user`, as `run` does, and what they make is that
+        user's. None: the spec's user, else the image's, else root. Raises `Misuse` for a user the sandbox does not know,
+        `Unsupported` where `capabilities.users` is False.
+        """
 
     @abstractmethod
-    async def write(self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False) -> None:
+    async def write(
+        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+    ) -> None:
         """Create or replace a file, with the directories above it. Not atomic for readers inside the sandbox."""
 
     @abstractmethod
-    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+    async def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
         """What is there; FileNotFoundError if nothing is."""
 
     @abstractmethod
-    async def list(self, path: str, *, limit: int = 100_000) -> list[FileInfo]:
+    async def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
         """A directory's entries, sorted by name; at most `limit`, else `Misuse` (list a smaller directory)."""
 
     @abstractmethod
-    async def mkdir(self, path: str, *, mode: int = 0o755) -> None:
+    async def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
         """Make a directory and those above it; fine if it is there already."""
 
     @abstractmethod
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
+    async def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
         """Remove a file, a link (never what it points to) or a directory."""
 
     @abstractmethod
-    async def rename(self, source: str, target: str) -> None:
+    async def rename(self, source: str, target: str, *, user: str | None = None) -> None:
         """As rename(2): replaces a file at `target`."""
 
     @abstractmethod
     async def upload(self, local: Path | str, remote: str) -> None:
-        """Copy a local file or tree into the sandbox, at exactly `remote`. Modes and links are kept, owners not."""
+        """Copy a local file or tree into the sandbox, at exactly `remote`. Modes and links are kept, owners not.
+
+        This and `download` act for the sandbox's owner: no permission bit inside stops them.
+        """
 
     @abstractmethod
     async def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
@@ -440,6 +450,11 @@ class Driver(Protocol):
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Start using the substrate; `Unavailable` with the reason and command if it cannot be."""
         ...
+
+
+def root_of(box: Sandbox) -> str | None:
+    """Name whom `user=` must be for rights over every file, where an image or a spec says that actions run as another."""
+    return "root" if box.capabilities.users else None
 
 
 async def try_place(box: Sandbox) -> None:

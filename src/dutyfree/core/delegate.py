@@ -34,6 +34,10 @@ class Delegate(Sandbox):
         """Around every action: who counts, times or explains them does it here."""
         yield self.inner
 
+    def _acting(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Complete the options of a file method; for whoever has a user of its own."""
+        return options
+
     async def run(self, command: Command, **options: Any) -> Outcome:
         """Run a command to its end."""
         with self._using() as box:
@@ -49,40 +53,40 @@ class Delegate(Sandbox):
         with self._using() as box:
             return await box.shell(**options)
 
-    async def read(self, path: str, **part: Any) -> bytes:
+    async def read(self, path: str, **options: Any) -> bytes:
         """A file's bytes, or a part of them."""
         with self._using() as box:
-            return await box.read(path, **part)
+            return await box.read(path, **self._acting(options))
 
     async def write(self, path: str, data: bytes, **options: Any) -> None:
         """Create or replace a file."""
         with self._using() as box:
-            await box.write(path, data, **options)
+            await box.write(path, data, **self._acting(options))
 
-    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+    async def stat(self, path: str, **options: Any) -> FileInfo:
         """What is there."""
         with self._using() as box:
-            return await box.stat(path, follow=follow)
+            return await box.stat(path, **self._acting(options))
 
     async def list(self, path: str, **options: Any) -> list[FileInfo]:
         """A directory's entries."""
         with self._using() as box:
-            return await box.list(path, **options)
+            return await box.list(path, **self._acting(options))
 
     async def mkdir(self, path: str, **options: Any) -> None:
         """Make a directory."""
         with self._using() as box:
-            await box.mkdir(path, **options)
+            await box.mkdir(path, **self._acting(options))
 
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
+    async def remove(self, path: str, **options: Any) -> None:
         """Remove a file or a directory."""
         with self._using() as box:
-            await box.remove(path, recursive=recursive)
+            await box.remove(path, **self._acting(options))
 
-    async def rename(self, source: str, target: str) -> None:
+    async def rename(self, source: str, target: str, **options: Any) -> None:
         """As rename(2)."""
         with self._using() as box:
-            await box.rename(source, target)
+            await box.rename(source, target, **self._acting(options))
 
     async def upload(self, local: Path | str, remote: str) -> None:
         """Copy a local file or tree into the sandbox."""

@@ -12,7 +12,7 @@ from dutyfree.guest.reply import Failure
 def error_for(failure: Failure, *, sandbox: str, path: str | None = None) -> Exception:
     """`OSError` for what the sandbox's file system answers about `path`; else `Misuse` or `DriverError`."""
     answer = os.strerror(failure.errno)
-    if path is not None and failure.errno:
+    if path is not None and failure.errno and failure.what != "user":
         return OSError(failure.errno, answer, path)
     said = f"{answer}: {failure.detail}" if failure.detail else answer
     if failure.what == "user" and failure.errno == errno.ENOENT:

@@ -13,7 +13,7 @@ from typing import Final
 
 from dutyfree.core.contract import FileInfo
 from dutyfree.core.errors import Misuse, Violation
-from dutyfree.guest.argument import input_bytes, path_bytes, whole
+from dutyfree.guest.argument import input_bytes, path_bytes, user_bytes, whole
 from dutyfree.guest.channel import Call, NumberCall
 from dutyfree.guest.failure import error_for
 from dutyfree.guest.gather import Gathered, bytes_of, gather, size_of
@@ -29,6 +29,7 @@ from dutyfree.guest.wire import (
     REMOVE,
     RENAME,
     STAT,
+    U32,
     U64,
     WINDOW,
     WRITE,
@@ -47,6 +48,7 @@ READ_LIMIT_BYTES: Final = 1 << 30
 PIECE: Final = 256 << 10
 LIST_WINDOW: Final = 1 << 20
 _APPEND: Final = 1
+_AS: Final = 4
 _MAX_OFFSET: Final = (1 << 63) - 1
 
 
@@ -128,6 +130,11 @@ class Status(Call):
             raise Violation("STAT answers with more than one entry")
 
 
+def ending(user: str | None) -> bytes:
+    """Pack whose rights a request has; nothing for the agent's own."""
+    return b"" if user is None else packed(user_bytes(user))
+
+
 async def finish(link: Link, call: Call, path: str) -> None:
     """Wait for the answer; `OSError` about `path` if it is a refusal."""
     await link.finished(call)
@@ -135,15 +142,23 @@ async def finish(link: Link, call: Call, path: str) -> None:
         raise error_for(call.failure, sandbox=link.sandbox, path=path)
 
 
-async def read(link: Link, path: str, offset: int, length: int | None, limit: int = READ_LIMIT_BYTES) -> bytes:
+async def read(
+    link: Link,
+    path: str,
+    offset: int,
+    length: int | None,
+    limit: int = READ_LIMIT_BYTES,
+    user: str | None = None,
+) -> bytes:
     """`Sandbox.read`."""
     raw = path_bytes("path", path)
+    who = ending(user)
     whole("offset", offset, 0, _MAX_OFFSET)
     most = limit if length is None else whole("length", length, 0, limit)
     # One byte more than may come: if it does come, the file was too large, and not the agent at fault.
     spare = 1 if length is None else 0
     call = Reading(link.loop, most + spare)
-    link.open(call, READ, pack_read(offset, most + spare, most + spare, raw))
+    link.open(call, READ, pack_read(offset, most + spare, most + spare, raw) + who)
     await finish(link, call, path)
     if size_of(call.data) > most:
         raise Misuse(
@@ -152,17 +167,18 @@ async def read(link: Link, path: str, offset: int, length: int | None, limit: in
     return bytes_of(call.data)
 
 
-async def write(link: Link, path: str, data: Bytes, mode: int, append: bool) -> None:
+async def write(link: Link, path: str, data: Bytes, mode: int, append: bool, user: str | None = None) -> None:
     """`Sandbox.write`."""
     raw = path_bytes("path", path)
     body = input_bytes(data, "data")
     whole("mode", mode, 0, 0o7777)
     call = NumberCall(link.loop, U64)
-    options = _APPEND if append else 0
+    options = (_APPEND if append else 0) | (0 if user is None else _AS)
+    start = pack_write(options, mode, raw) + ending(user)
     if len(body) <= PIECE:
-        link.open(call, WRITE, pack_write(options, mode, raw, len(body)), body, FLAG_END)
+        link.open(call, WRITE, start + U32.pack(len(body)), body, FLAG_END)
     else:
-        link.open(call, WRITE, pack_write(options, mode, raw, 0))
+        link.open(call, WRITE, start + U32.pack(0))
         await _send_pieces(link, call, memoryview(body))
     await finish(link, call, path)
     if call.value != len(body):
@@ -182,20 +198,20 @@ async def _send_pieces(link: Link, call: Call, rest: memoryview) -> None:
         raise
 
 
-async def stat(link: Link, path: str, follow: bool) -> FileInfo:
+async def stat(link: Link, path: str, follow: bool, user: str | None = None) -> FileInfo:
     """`Sandbox.stat`. The name is the caller's own, not what the agent answers."""
     call = Status(link.loop)
-    link.open(call, STAT, optioned(1 if follow else 0, path_bytes("path", path)))
+    link.open(call, STAT, optioned(1 if follow else 0, path_bytes("path", path)) + ending(user))
     await finish(link, call, path)
     if call.info is None:
         raise await link.explain()
     return replace(call.info, name=posixpath.basename(posixpath.normpath(path)) or "/")
 
 
-async def list_directory(link: Link, path: str, limit: int) -> list[FileInfo]:
+async def list_directory(link: Link, path: str, limit: int, user: str | None = None) -> list[FileInfo]:
     """`Sandbox.list`."""
     call = Listing(link, whole("limit", limit, 0, 10_000_000))
-    link.open(call, LIST, windowed(LIST_WINDOW, path_bytes("path", path)))
+    link.open(call, LIST, windowed(LIST_WINDOW, path_bytes("path", path)) + ending(user))
     try:
         await call.over
     finally:
@@ -206,21 +222,21 @@ async def list_directory(link: Link, path: str, limit: int) -> list[FileInfo]:
     return sorted(call.entries, key=lambda info: info.name)
 
 
-async def mkdir(link: Link, path: str, mode: int) -> None:
+async def mkdir(link: Link, path: str, mode: int, user: str | None = None) -> None:
     """`Sandbox.mkdir`."""
     raw = path_bytes("path", path)
-    await _simple(link, MKDIR, optioned(whole("mode", mode, 0, 0o7777), raw), path)
+    await _simple(link, MKDIR, optioned(whole("mode", mode, 0, 0o7777), raw) + ending(user), path)
 
 
-async def remove(link: Link, path: str, recursive: bool) -> None:
+async def remove(link: Link, path: str, recursive: bool, user: str | None = None) -> None:
     """`Sandbox.remove`."""
-    await _simple(link, REMOVE, optioned(1 if recursive else 0, path_bytes("path", path)), path)
+    await _simple(link, REMOVE, optioned(1 if recursive else 0, path_bytes("path", path)) + ending(user), path)
 
 
-async def rename(link: Link, source: str, target: str) -> None:
+async def rename(link: Link, source: str, target: str, user: str | None = None) -> None:
     """`Sandbox.rename`."""
     payload = packed(path_bytes("source", source)) + packed(path_bytes("target", target))
-    await _simple(link, RENAME, payload, source)
+    await _simple(link, RENAME, payload + ending(user), source)
 
 
 async def _simple(link: Link, kind: int, payload: bytes, path: str) -> None:

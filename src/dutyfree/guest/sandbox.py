@@ -67,7 +67,8 @@ class AgentSandbox(Sandbox):
         self._release = release
         self._forwards: set[forward.AgentForward] = set()
         self._end: asyncio.Task[None] | None = None
-        self._defaults = ({**(env or {}), **spec.env}, spec.cwd or cwd, spec.user or user)
+        self._user = spec.user or user
+        self._defaults = ({**(env or {}), **spec.env}, spec.cwd or cwd, self._user)
         self._adopt(link)
 
     @property
@@ -137,33 +138,35 @@ class AgentSandbox(Sandbox):
         """Open a persistent shell."""
         return await shells.open_shell(self.link, cwd=cwd, env=env, user=user)
 
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
         """A file's bytes, or a part of them."""
-        return await file.read(self.link, path, offset, length)
+        return await file.read(self.link, path, offset, length, user=user or self._user)
 
-    async def write(self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False) -> None:
+    async def write(
+        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+    ) -> None:
         """Create or replace a file."""
-        await file.write(self.link, path, data, mode, append)
+        await file.write(self.link, path, data, mode, append, user=user or self._user)
 
-    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+    async def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
         """What is there."""
-        return await file.stat(self.link, path, follow)
+        return await file.stat(self.link, path, follow, user or self._user)
 
-    async def list(self, path: str, *, limit: int = 100_000) -> list[FileInfo]:
+    async def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
         """A directory's entries."""
-        return await file.list_directory(self.link, path, limit)
+        return await file.list_directory(self.link, path, limit, user or self._user)
 
-    async def mkdir(self, path: str, *, mode: int = 0o755) -> None:
+    async def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
         """Make a directory."""
-        await file.mkdir(self.link, path, mode)
+        await file.mkdir(self.link, path, mode, user or self._user)
 
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
+    async def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
         """Remove a file or a directory."""
-        await file.remove(self.link, path, recursive)
+        await file.remove(self.link, path, recursive, user or self._user)
 
-    async def rename(self, source: str, target: str) -> None:
+    async def rename(self, source: str, target: str, *, user: str | None = None) -> None:
         """What rename does in the kernel."""
-        await file.rename(self.link, source, target)
+        await file.rename(self.link, source, target, user or self._user)
 
     async def upload(self, local: Path | str, remote: str) -> None:
         """Copy a local file or tree into the sandbox."""

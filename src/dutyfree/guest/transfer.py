@@ -16,7 +16,7 @@ from dutyfree.guest.file import finish
 from dutyfree.guest.flow import Inbox
 from dutyfree.guest.link import Link
 from dutyfree.guest.thread import in_thread
-from dutyfree.guest.wire import DATA, FLAG_END, TAR_IN, TAR_OUT, U64, WRITE, head, optioned, windowed
+from dutyfree.guest.wire import DATA, FLAG_END, TAR_IN, TAR_OUT, U64, WRITE, head, optioned, packed, windowed
 from dutyfree.guest.wire import write as pack_write
 from dutyfree.tree.pack import file_pieces, tree_pieces
 from dutyfree.tree.parse import Untar
@@ -63,7 +63,7 @@ async def upload(link: Link, local: Path | str, remote: str) -> None:
         link.open(call, TAR_IN, optioned(0, target))
         pieces = tree_pieces(source)
     elif stat.S_ISREG(status.st_mode):
-        link.open(call, WRITE, pack_write(0, stat.S_IMODE(status.st_mode), target, 0))
+        link.open(call, WRITE, pack_write(0, stat.S_IMODE(status.st_mode), target) + packed(b""))
         pieces = file_pieces(source)
     else:
         raise Misuse(f"{source} is neither a file nor a directory", field="local")

@@ -147,9 +147,9 @@ def read(offset: int, length: int, window: int, path: bytes) -> bytes:
     return _READ.pack(offset, length, window) + packed(path)
 
 
-def write(options: int, mode: int, path: bytes, size: int) -> bytes:
-    """Payload of WRITE, but for the `size` bytes of data that end it."""
-    return _WRITE.pack(options, mode) + packed(path) + _u32(size)
+def write(options: int, mode: int, path: bytes) -> bytes:
+    """Payload of WRITE, but for the user, where an option says that there is one, and the data."""
+    return _WRITE.pack(options, mode) + packed(path)
 
 
 def optioned(options: int, path: bytes) -> bytes:

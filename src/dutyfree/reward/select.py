@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from dutyfree.core.contract import FileInfo, Sandbox
+from dutyfree.core.contract import FileInfo, Sandbox, root_of
 from dutyfree.core.errors import DriverError, Misuse
 from dutyfree.core.spec import check_path
 from dutyfree.reward.steering import CACHES, LOADED_INSTEAD, STEERING
@@ -211,7 +211,7 @@ async def select(box: Sandbox, allow: AllowList, hidden: HiddenPlaces, *, max_fi
 
 async def _read(box: Sandbox, path: str, length: int, found: Selection) -> bytes | None:
     try:
-        return await box.read(path, length=length)
+        return await box.read(path, length=length, user=root_of(box))
     except (FileNotFoundError, NotADirectoryError):
         return None  # it went since it was listed
     except (OSError, Misuse, DriverError) as error:
@@ -255,7 +255,7 @@ async def _walk(
 
 async def _look(box: Sandbox, path: str, found: Selection) -> FileInfo | None:
     try:
-        return await box.stat(path, follow=False)
+        return await box.stat(path, follow=False, user=root_of(box))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, Misuse, DriverError) as error:
@@ -267,7 +267,7 @@ async def _entries(box: Sandbox, path: str, left: int, found: Selection) -> list
     if left <= 0:
         raise TooMuchError(f"more than {_MOST_ENTRIES} entries lie below the list's patterns")
     try:
-        entries = await box.list(path, limit=left)
+        entries = await box.list(path, limit=left, user=root_of(box))
     except Misuse:
         raise TooMuchError(f"more than {_MOST_ENTRIES} entries lie below the list's patterns") from None
     except (FileNotFoundError, NotADirectoryError):

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from dutyfree.core.contract import FileInfo, Sandbox
+from dutyfree.core.contract import FileInfo, Sandbox, root_of
 from dutyfree.core.errors import Misuse
 from dutyfree.reward.select import AllowList, Selection, parents
 
@@ -38,7 +38,7 @@ class Ground:
             await self._check_above("allow", pattern.fixed)
             if await self._kind(pattern.fixed) == "symlink":
                 with suppress(OSError):
-                    if (await self.box.stat(pattern.fixed)).kind == "directory":
+                    if (await self.box.stat(pattern.fixed, user=root_of(self.box))).kind == "directory":
                         raise _link("allow", pattern.fixed)
         for path in hidden:
             await self._check_above("hidden", path)
@@ -47,8 +47,8 @@ class Ground:
         """Write the hidden files, over whatever the start state has in their places."""
         for path, data in hidden.items():
             if await self._kind(path) is not None:
-                await self.box.remove(path, recursive=True)
-            await self.box.write(path, data, mode=0o444)
+                await self.box.remove(path, recursive=True, user=root_of(self.box))
+            await self.box.write(path, data, mode=0o444, user=root_of(self.box))
 
     async def take_over(self, start: Selection, solution: Selection) -> tuple[list[str], list[str]]:
         """Apply what differs; give the paths taken and removed. A file that is in no way possible is refused."""
@@ -58,7 +58,7 @@ class Ground:
         try:
             for path in removed:
                 with suppress(FileNotFoundError):
-                    await self.box.remove(path)
+                    await self.box.remove(path, user=root_of(self.box))
             for path, (data, info) in changed.items():
                 reason = await self._put(path, data, info.mode & 0o777)
                 if reason:
@@ -77,7 +77,7 @@ class Ground:
         """Remove the bytecode beside Python files: Python may run it whatever the file says."""
         for directory in sorted({posixpath.dirname(path) for path in paths if path.endswith(".py")}):
             with suppress(FileNotFoundError, NotADirectoryError):
-                await self.box.remove(f"{directory}/__pycache__", recursive=True)
+                await self.box.remove(f"{directory}/__pycache__", recursive=True, user=root_of(self.box))
 
     async def _put(self, path: str, data: bytes, mode: int) -> str | None:
         for above in parents(path):
@@ -91,13 +91,13 @@ class Ground:
         if kind == "directory" and not await self._is_empty(path):
             return "a directory is in its place, with files that the list does not allow to remove"
         if kind is not None:
-            await self.box.remove(path, recursive=True)
-        await self.box.write(path, data, mode=mode)
+            await self.box.remove(path, recursive=True, user=root_of(self.box))
+        await self.box.write(path, data, mode=mode, user=root_of(self.box))
         return None
 
     async def _is_empty(self, directory: str) -> bool:
         """Nothing is in it but directories and bytecode."""
-        for entry in await self.box.list(directory):
+        for entry in await self.box.list(directory, user=root_of(self.box)):
             if entry.name == "__pycache__":
                 continue
             if entry.kind != "directory" or not await self._is_empty(f"{directory}/{entry.name}"):
@@ -108,7 +108,7 @@ class Ground:
         """Give files to the users they belonged to in the agent's sandbox, as far as the image's `chown` can."""
         if not infos:
             return
-        made = await self.box.stat(next(iter(infos)), follow=False)
+        made = await self.box.stat(next(iter(infos)), follow=False, user=root_of(self.box))
         owned: dict[str, list[str]] = defaultdict(list)
         for path, info in infos.items():
             if (info.uid, info.gid) != (made.uid, made.gid):
@@ -131,7 +131,7 @@ class Ground:
 
     async def _kind(self, path: str) -> str | None:
         try:
-            return (await self.box.stat(path, follow=False)).kind
+            return (await self.box.stat(path, follow=False, user=root_of(self.box))).kind
         except (FileNotFoundError, NotADirectoryError):
             return None
 

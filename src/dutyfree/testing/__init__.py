@@ -40,7 +40,7 @@ from dutyfree.testing.argument import ArgumentSuite  # noqa: E402 - after the re
 from dutyfree.testing.base import Suite  # noqa: E402
 from dutyfree.testing.concurrency import ConcurrencySuite  # noqa: E402
 from dutyfree.testing.ending import EndingSuite  # noqa: E402
-from dutyfree.testing.file import FileSuite, LinkedFileSuite  # noqa: E402
+from dutyfree.testing.file import FileSuite, LinkedFileSuite, RightsSuite  # noqa: E402
 from dutyfree.testing.forward import ForwardSuite  # noqa: E402
 from dutyfree.testing.heritage import HeritageSuite  # noqa: E402
 from dutyfree.testing.isolation import IsolationSuite, LimitSuite  # noqa: E402
@@ -68,6 +68,7 @@ __all__ = [
     "LinkedFileSuite",
     "OutputSuite",
     "ResetSuite",
+    "RightsSuite",
     "SharedSuite",
     "ShellSuite",
     "SnapshotSuite",
@@ -88,6 +89,7 @@ class ContractSuite(
     ShellSuite,
     FileSuite,
     LinkedFileSuite,
+    RightsSuite,
     TransferSuite,
     ForwardSuite,
     IsolationSuite,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dutyfree.core.errors import Misuse
-from dutyfree.testing.base import Suite
+from dutyfree.testing.base import Suite, declines
 
 STRANGE = b"not \xff utf8".decode(errors="surrogateescape")
 
@@ -236,3 +236,57 @@ class LinkedFileSuite(Suite):
             path = f"{self.scratch(box)}/script"
             await box.write(path, b"#!/bin/sh\necho ran\n", mode=0o755)
             assert (await box.run([path])).stdout == b"ran\n"
+
+
+class RightsSuite(Suite):
+    """File methods have the rights of a user, as actions do."""
+
+    async def test_a_file_method_can_do_what_its_user_can_and_no_more(self) -> None:
+        async with self.box() as box:
+            path = f"{self.scratch(box)}/rights/secret"
+            await box.write(path, b"secret", mode=0o600)
+            await box.mkdir(f"{self.scratch(box)}/closed", mode=0o700)
+            if not box.capabilities.users:
+                await declines(lambda: box.read(path, user="65534"))
+            for refused in (
+                lambda: box.read(path, user="65534"),
+                lambda: box.write(path, b"other", user="65534"),
+                lambda: box.write(f"{path}-other", b"new", user="65534"),
+                lambda: box.mkdir(f"{path}-directory", user="65534"),
+                lambda: box.remove(path, user="65534"),
+                lambda: box.rename(path, "/tmp/stolen", user="65534"),
+                lambda: box.list(f"{self.scratch(box)}/closed", user="65534"),
+            ):
+                with pytest.raises(PermissionError):
+                    await refused()
+            assert await box.read(path) == b"secret"
+            with pytest.raises(Misuse):
+                await box.read(path, user="no-such-user")
+
+    async def test_what_a_user_writes_is_that_users(self) -> None:
+        async with self.box() as box:
+            place = f"{self.scratch(box)}/open"
+            await box.mkdir(place)
+            if not box.capabilities.users:
+                await declines(lambda: box.write(f"{place}/file", b"mine", user="65534"))
+            await box.run(["chmod", "1777", place])
+            await box.write(f"{place}/a/file", b"mine", user="65534")
+            assert (await box.stat(f"{place}/a", user="65534")).uid == 65534
+            assert (await box.stat(f"{place}/a/file")).uid == 65534
+            await box.rename(f"{place}/a/file", f"{place}/a/other", user="65534")
+            assert [entry.name for entry in await box.list(f"{place}/a", user="65534")] == ["other"]
+            await box.remove(f"{place}/a", recursive=True, user="65534")
+            # The next call without a user has the owner's rights again.
+            await box.write("/etc/owned", b"")
+            assert (await box.stat("/etc/owned")).uid == 0
+
+    async def test_the_user_of_the_spec_is_the_user_of_file_methods(self) -> None:
+        if not self.substrate.capabilities.users:
+            await declines(lambda: self.box(user="65534"))
+        async with self.box(user="65534") as box:
+            with pytest.raises(PermissionError):
+                await box.write("/etc/owned", b"")
+            await box.write("/etc/owned", b"", user="root")
+            assert (await box.stat("/etc/owned")).uid == 0
+            await box.write("/tmp/mine", b"mine")
+            assert (await box.stat("/tmp/mine")).uid == 65534

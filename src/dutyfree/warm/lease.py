@@ -186,6 +186,11 @@ class Lease(Delegate):
             return error
         return SandboxLost(f"the sandbox is gone: {self._why}", driver=error.driver, sandbox=self.id)
 
+    def _acting(self, options: dict[str, Any]) -> dict[str, Any]:
+        if self.spec.user is not None and options.get("user") is None:
+            options["user"] = self.spec.user
+        return options
+
     def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
         """With what the holder's spec says, which may be more than the one the sandbox was made from."""
         spec, env = self.spec, options.get("env")

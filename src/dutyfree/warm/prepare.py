@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from dutyfree.core.contract import Command, Sandbox
+from dutyfree.core.contract import Command, Sandbox, root_of
 from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.spec import Stage
@@ -54,7 +54,7 @@ async def _put_files(stage: Files, box: Sandbox, log: BuildLog) -> None:
         try:
             if isinstance(content, bytes):
                 log.line(f"write {target} ({len(content)} bytes)")
-                await box.write(target, content, mode=stage.mode)
+                await box.write(target, content, mode=stage.mode, user=root_of(box))
             else:
                 log.line(f"upload {content} to {target}")
                 await box.upload(content, target)

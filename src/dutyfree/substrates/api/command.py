@@ -82,6 +82,13 @@ class Runner:
     """`sh` once it was seen that there is no bash."""
     oom_kills: int = 0
 
+    def as_user(self, user: str | None) -> Runner:
+        """The same for another user; None: this one."""
+        if user is None:
+            return self
+        user_bytes(user)
+        return replace(self, user=user)
+
     def execution(
         self,
         command: Command,

@@ -85,33 +85,35 @@ class ApiSandbox(Sandbox):
         with self._use():
             return await self._runner.run(wanted, limit, timeout_s=deadline_s, fatal_output=kill_on_output_limit)
 
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
         """A file's bytes, by `cat`."""
-        return await self._used_for(file.read(self._runner, path, offset, length))
+        return await self._used_for(file.read(self._runner.as_user(user), path, offset, length))
 
-    async def write(self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False) -> None:
+    async def write(
+        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+    ) -> None:
         """Create or replace a file, by `cat`."""
-        await self._used_for(file.write(self._runner, path, data, mode, append))
+        await self._used_for(file.write(self._runner.as_user(user), path, data, mode, append))
 
-    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+    async def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
         """What is there; times to the second."""
-        return await self._used_for(file.stat(self._runner, path, follow))
+        return await self._used_for(file.stat(self._runner.as_user(user), path, follow))
 
-    async def list(self, path: str, *, limit: int = 100_000) -> list[FileInfo]:
+    async def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
         """A directory's entries, by `find`."""
-        return await self._used_for(file.entries(self._runner, path, limit))
+        return await self._used_for(file.entries(self._runner.as_user(user), path, limit))
 
-    async def mkdir(self, path: str, *, mode: int = 0o755) -> None:
+    async def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
         """Make a directory."""
-        await self._used_for(file.mkdir(self._runner, path, mode))
+        await self._used_for(file.mkdir(self._runner.as_user(user), path, mode))
 
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
+    async def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
         """Remove a file or a directory."""
-        await self._used_for(file.remove(self._runner, path, recursive))
+        await self._used_for(file.remove(self._runner.as_user(user), path, recursive))
 
-    async def rename(self, source: str, target: str) -> None:
+    async def rename(self, source: str, target: str, *, user: str | None = None) -> None:
         """By `mv`."""
-        await self._used_for(file.rename(self._runner, source, target))
+        await self._used_for(file.rename(self._runner.as_user(user), source, target))
 
     async def upload(self, local: Path | str, remote: str) -> None:
         """By `tar`."""

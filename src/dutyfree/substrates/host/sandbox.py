@@ -155,9 +155,10 @@ class HostSandbox(Sandbox):
         self._shells.add(shell)
         return shell
 
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
         """A file's bytes; in place if few, else in a thread."""
         self._touch(path)
+        self._own(user)
         whole("offset", offset, 0, 1 << 62)
         if length is not None:
             whole("length", length, 0, 1 << 62)
@@ -166,9 +167,12 @@ class HostSandbox(Sandbox):
             return file.read(path, offset, length)
         return await in_thread(file.read, path, offset, length)
 
-    async def write(self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False) -> None:
+    async def write(
+        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+    ) -> None:
         """Create or replace a file; in place if small, else in a thread."""
         self._touch(path)
+        self._own(user)
         whole("mode", mode, 0, 0o7777)
         content = input_bytes(data, "data")
         if len(content) <= file.SMALL_BYTES:
@@ -176,29 +180,34 @@ class HostSandbox(Sandbox):
         else:
             await in_thread(file.write, path, content, mode, append)
 
-    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+    async def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
         """What is there."""
         self._touch(path)
+        self._own(user)
         return file.info(os.path.basename(path.rstrip("/")) or "/", os.stat(path, follow_symlinks=follow))
 
-    async def list(self, path: str, *, limit: int = 100_000) -> list[FileInfo]:
+    async def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
         """A directory's entries, read in a thread: there may be many."""
         self._touch(path)
+        self._own(user)
         return await in_thread(file.entries, path, whole("limit", limit, 1, 1 << 40))
 
-    async def mkdir(self, path: str, *, mode: int = 0o755) -> None:
+    async def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
         """Make a directory and those above it."""
         self._touch(path)
+        self._own(user)
         os.makedirs(path, mode=whole("mode", mode, 0, 0o7777), exist_ok=True)
 
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
+    async def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
         """Remove a file, a link or a directory."""
         self._touch(path)
+        self._own(user)
         await in_thread(file.remove, path, recursive)
 
-    async def rename(self, source: str, target: str) -> None:
+    async def rename(self, source: str, target: str, *, user: str | None = None) -> None:
         """As rename(2)."""
         self._touch(source, "source")
+        self._own(user)
         check_path("target", target)
         os.rename(source, target)
 
@@ -275,11 +284,14 @@ class HostSandbox(Sandbox):
         self._started(child)
         return child
 
+    def _own(self, user: str | None) -> None:
+        if user is not None:
+            raise Unsupported("user: everything is done as the user who runs Python", driver="host", sandbox=self.id)
+
     def _place(self, cwd: str | None, env: Mapping[str, str] | None, user: str | None) -> tuple[str, dict[str, str]]:
         if self._why_gone:
             raise self._lost()
-        if user is not None:
-            raise Unsupported("user: commands run as the user who runs Python", driver="host", sandbox=self.id)
+        self._own(user)
         where = self._cwd if cwd is None else check_path("cwd", cwd)
         return where, self._env if env is None else {**self._env, **check_env("env", env)}
 

@@ -289,7 +289,7 @@ class NativeSubstrate(Substrate):
         elif box.spec.network == "host":
             for path in NAME_FILES:
                 if Path(path).is_file():
-                    await box.write(path, Path(path).read_bytes())
+                    await box.write(path, Path(path).read_bytes(), user="root")
 
     async def _cause(self, spec: Spec, tag: int) -> str:
         reason = await self._spawner.end_of(tag)

@@ -70,39 +70,47 @@ class NoopSandbox(Sandbox):
             check_path("cwd", cwd)
         if env is not None:
             check_env("env", env)
-        if user is not None:
-            raise self._unsupported("users")
+        self._own(user)
         return Outcome(ending="exit", exit_code=0, total_ns=now_ns() - called_ns)
 
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
         """A file's bytes."""
+        self._own(user)
         whole("offset", offset, 0, 1 << 62)
         data = self._files(path).read(path)[offset:]
         return data if length is None else data[: whole("length", length, 0, 1 << 62)]
 
-    async def write(self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False) -> None:
+    async def write(
+        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+    ) -> None:
         """Create or replace a file."""
+        self._own(user)
         self._files(path).write(path, bytes(input_bytes(data, "data")), mode, append)
 
-    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+    async def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
         """What is there."""
+        self._own(user)
         del follow
         return self._files(path).stat(path)
 
-    async def list(self, path: str, *, limit: int = 100_000) -> list[FileInfo]:
+    async def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
         """A directory's entries."""
+        self._own(user)
         return self._files(path).list(path, whole("limit", limit, 1, 1 << 40))
 
-    async def mkdir(self, path: str, *, mode: int = 0o755) -> None:
+    async def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
         """A directory and those above it."""
+        self._own(user)
         self._files(path).mkdir(path, mode)
 
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
+    async def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
         """A file or a directory."""
+        self._own(user)
         self._files(path).remove(path, recursive)
 
-    async def rename(self, source: str, target: str) -> None:
+    async def rename(self, source: str, target: str, *, user: str | None = None) -> None:
         """As rename(2)."""
+        self._own(user)
         check_path("target", target)
         self._files(source, "source").rename(source, target)
 
@@ -120,6 +128,10 @@ class NoopSandbox(Sandbox):
         if self._tree is not None:
             with self.timeline.span("destroy"):
                 self._tree = None
+
+    def _own(self, user: str | None) -> None:
+        if user is not None:
+            raise self._unsupported("users")
 
     def _files(self, path: str = "/", field: str = "path") -> Tree:
         if self._tree is None:
