@@ -48,10 +48,10 @@ def test_what_would_do_damage_is_not_run_where_nothing_isolates():
             assert verdict_on_host(probe.id).contained is None
 
 
-@pytest.mark.parametrize(("stage", "contained"), [("destroy", False), ("create", None)])
-def test_a_sandbox_that_cannot_be_destroyed_is_not_contained(stage, contained):
+@pytest.mark.parametrize(("step", "contained"), [("destroy", False), ("create", None)])
+def test_a_sandbox_that_cannot_be_destroyed_is_not_contained(step, contained):
     async def attempt(substrate):
-        raise DriverError("it will not go", stage=stage)
+        raise DriverError("it will not go", step=step)
 
     async def run():
         async with dutyfree.connect("host") as substrate:

@@ -18,7 +18,9 @@ with atheris.instrument_imports(include=["dutyfree"]):
     from dutyfree.guest.link import Link
     from dutyfree.guest.sandbox import AgentSandbox
 
-ABILITIES = Capabilities(isolation="none", dispatch="agent")
+ABILITIES = Capabilities(
+    isolation="none", dispatch="agent", networks=frozenset({"none"}), storages=frozenset({"memory"})
+)
 HELLO = struct.pack("<IIBBH", 20, 0, 1, 0, 0) + struct.pack("<IHHIQ", 0x41465344, 1, 0, 1 << 20, 0)
 KINDS = (0x20, 0x21, 0x22, 0x23, 0x50, 0x51, 0x52, 0x41, 0x43, 0x17, 0x01)
 CHANNELS = (1, 2, 3, 4, 5, 6, 0, 0x80000001)

@@ -204,6 +204,10 @@ class Substrate:
         """What changes when the image's content does."""
         return self._bridge.call(self._substrate.image_key(image))
 
+    def remove_snapshot(self, key: str) -> None:
+        """Give up the snapshot of that key."""
+        self._bridge.call(self._substrate.remove_snapshot(key))
+
     def close(self) -> None:
         """Destroy what is left, release everything, end the loop's thread. Calling it twice is fine."""
         if not self._closed:

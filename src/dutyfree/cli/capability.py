@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dutyfree.core.contract import Capabilities, Driver
-from dutyfree.core.declaration import Declares
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.substrates.registry import drivers
 
@@ -26,7 +25,7 @@ def table() -> str:
     what: list[str] = []
     for name, driver in _loadable():
         what.append(f"- `{name}`: {driver.summary}")
-        rows += [_row(name, offered) for offered in (driver.declared() if isinstance(driver, Declares) else ())]
+        rows += [_row(name, offered) for offered in driver.declared()]
         notes += _notes(name, driver)
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([HEAD, *what, "", *lines, "", "## Why not", "", *notes, ""])
@@ -48,7 +47,7 @@ def _row(name: str, offered: Capabilities) -> list[str]:
 
 def _notes(name: str, driver: Driver) -> Iterator[str]:
     """Each reason once, with the dispatch mode where it holds for one only."""
-    declared = driver.declared() if isinstance(driver, Declares) else ()
+    declared = driver.declared()
     seen: dict[tuple[str, str], list[str]] = {}
     for offered in declared:
         for field, why in offered.notes.items():

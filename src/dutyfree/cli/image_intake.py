@@ -132,7 +132,7 @@ def _from_engine(store: Store, kind: str, image: str, args: argparse.Namespace, 
 def _keep(store: Store, name: str, manifest: Manifest) -> int:
     before = store.named(name)
     if not store.hold(manifest.key):
-        raise Unavailable(f"another process collected {name!r} before it had its name; ask again", stage="image")
+        raise Unavailable(f"another process collected {name!r} before it had its name; ask again", step="image")
     store.give_name(name, manifest.key)
     if before is not None and before != manifest.key and store.manifest(before) is not None:
         release(store, before)

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dutyfree.core.contract import Capabilities, Driver
-from dutyfree.core.declaration import Declares
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.core.spec import Limits
 from dutyfree.core.text import printable
@@ -228,7 +227,7 @@ def _available(console: Console, *, quick: bool) -> list[str]:
 
 
 def _declared(driver: Driver | None) -> Sequence[Capabilities]:
-    return driver.declared() if isinstance(driver, Declares) else ()
+    return driver.declared() if driver is not None else ()
 
 
 def _left_out(name: str, driver: Driver, *, quick: bool) -> str | None:
@@ -236,7 +235,7 @@ def _left_out(name: str, driver: Driver, *, quick: bool) -> str | None:
     found = driver.probe()
     if not found.available:
         return found.reason + (f"; {found.enable}" if found.enable else "")
-    if getattr(driver, "costs", False):
+    if driver.costs:
         return f"each sandbox is paid for; name it to measure it: -s {name}"
     if found.emulated:
         return f"emulated here, it takes minutes for what takes others seconds; name it to measure it: -s {name}"

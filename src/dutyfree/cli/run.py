@@ -14,10 +14,10 @@ import stat
 import sys
 from contextlib import suppress
 
-from dutyfree.core.contract import Command, Process, Sandbox, Substrate
+from dutyfree.core.contract import Command, Process, Sandbox
 from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Outcome
-from dutyfree.core.spec import Limits, Network, Spec
+from dutyfree.core.spec import Limits, Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.substrates.registry import connect
 
@@ -57,7 +57,7 @@ async def _run(args: argparse.Namespace) -> int:
     command: Command = words[0] if len(words) == 1 else words
     async with connect(args.substrate) as substrate:
         connected_ns = now_ns()
-        async with substrate.create(_spec(args, substrate)) as box:
+        async with substrate.create(_spec(args)) as box:
             created_ns = now_ns()
             outcome = await _relay(box, command, args)
         if args.time:
@@ -65,16 +65,14 @@ async def _run(args: argparse.Namespace) -> int:
     return _exit_code(outcome)
 
 
-def _spec(args: argparse.Namespace, substrate: Substrate) -> Spec:
-    offered = substrate.capabilities.networks
-    network: Network = args.network or ("none" if "none" in offered else "host")
+def _spec(args: argparse.Namespace) -> Spec:
     limits = Limits(
         cpus=args.cpus,
         memory_bytes=_size("--memory", args.memory),
         pids=args.pids,
         disk_bytes=_size("--disk", args.disk),
     )
-    return Spec(image=args.image, limits=limits, network=network, env=_env(args.env), cwd=args.cwd, user=args.user)
+    return Spec(image=args.image, limits=limits, network=args.network, env=_env(args.env), cwd=args.cwd, user=args.user)
 
 
 async def _relay(box: Sandbox, command: Command, args: argparse.Namespace) -> Outcome:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self
 
+from dutyfree.core.egress import Egress
 from dutyfree.core.errors import Unsupported
 from dutyfree.core.frozen import FrozenDict
 from dutyfree.core.outcome import Outcome
@@ -41,13 +42,13 @@ class Capabilities:
 
     isolation: Isolation
     dispatch: Dispatch
+    networks: frozenset[Network]
+    storages: frozenset[Storage]
     limits: frozenset[str] = frozenset()
     """Names of the `Limits` that are enforced."""
-    networks: frozenset[Network] = frozenset({"none"})
     egress: bool = False
     """`Spec.network` may be an `Egress`."""
-    storages: frozenset[Storage] = frozenset({"memory"})
-    users: bool = True
+    users: bool = False
     """Actions can run as another user than the sandbox's root."""
     stream: bool = False
     """`start`: output as it comes, input while it runs, signals."""
@@ -56,7 +57,7 @@ class Capabilities:
     shell: bool = False
     forward: bool = False
     """`expose` and `provide`."""
-    process_tree: bool = True
+    process_tree: bool = False
     """At a deadline every descendant dies, also those that left the session."""
     snapshot: bool = False
     fork: bool = False
@@ -208,6 +209,8 @@ class Sandbox(ABC):
     id: str
     """Unique on this machine; appears in errors and logs."""
     spec: Spec
+    network: Network | Egress
+    """What it has: `Spec.network`, or what the substrate chose where that is None."""
     timeline: Timeline
     """`create` and `ready` are in it when the sandbox is handed out."""
     capabilities: Capabilities
@@ -365,6 +368,8 @@ class Substrate(ABC):
     version: str
     """Of the thing itself: `docker 28.2.2`, not of the driver."""
     capabilities: Capabilities
+    _chooses_network: ClassVar[bool] = False
+    """`_create` takes a spec without a network, and so needs no copy of it."""
 
     def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
         """A sandbox as `spec` says: await it, or enter it.
@@ -373,6 +378,8 @@ class Substrate(ABC):
         limit or policy it cannot enforce), `Saturated`, `Unavailable`, `DriverError`. The sandbox it gives can run an action at once.
         """
         wanted = spec or Spec()
+        if wanted.network is None and not self._chooses_network:
+            wanted = replace(wanted, network=strictest_network(self.capabilities))
         if wanted.stages and not self.capabilities.stages:
             return Pending(self._refuse_stages(), _destroy)
         return Pending(self._create_placed(wanted), _destroy)
@@ -398,6 +405,10 @@ class Substrate(ABC):
         Raises as `create` does for an image it does not know.
         """
         return image
+
+    async def remove_snapshot(self, key: str) -> None:
+        """Give up the snapshot of that key, as `Snapshot.remove` does; no sandbox is made for it."""
+        raise Unsupported("snapshot is not offered", driver=self.name, step="snapshot")
 
     async def _refuse_stages(self) -> Sandbox:
         what = "they are kept as snapshots, and it has none"
@@ -442,6 +453,12 @@ class Driver(Protocol):
     name: str
     summary: str
     """One line for `doctor`."""
+    costs: bool = False
+    """Each sandbox is paid for, so nothing is started that was not asked for by name."""
+
+    def declared(self) -> Sequence[Capabilities]:
+        """List the capabilities where everything needed is in place: one for each dispatch mode, the default first."""
+        ...
 
     def probe(self) -> Availability:
         """Look, quickly, without side effects."""
@@ -455,6 +472,11 @@ class Driver(Protocol):
 def root_of(box: Sandbox) -> str | None:
     """Name whom `user=` must be for rights over every file, where an image or a spec says that actions run as another."""
     return "root" if box.capabilities.users else None
+
+
+def strictest_network(offered: Capabilities) -> Network:
+    """Choose for a caller who asks for no network in particular: none, where that is offered."""
+    return "none" if "none" in offered.networks else min(offered.networks)
 
 
 async def try_place(box: Sandbox) -> None:

@@ -21,6 +21,7 @@ class Delegate(Sandbox):
         self.inner = inner
         self.id = inner.id
         self.spec = inner.spec
+        self.network = inner.network
         self.timeline = inner.timeline
         self.capabilities = inner.capabilities
 

@@ -1,6 +1,6 @@
 """Every error dutyfree raises about its own machinery, and nothing else.
 
-    DutyfreeError            the machinery failed; says which driver, stage and sandbox
+    DutyfreeError            the machinery failed; says which driver, step and sandbox
     ├── Misuse               the caller asked for something that makes no sense; names the field
     ├── Unsupported          the substrate declares that it does not offer this
     ├── Unavailable          the substrate cannot run here now; `enable` is the command that would change that
@@ -16,9 +16,16 @@ since callers already know how to handle those.
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, Literal, Self
 
 from dutyfree.core.text import printable
+
+Step = Literal[
+    "import", "connect", "image", "create", "ready", "exec", "file", "transfer", "forward", "snapshot", "fork", "reset",
+    "destroy", "build",
+]  # fmt: skip
+"""The step of a sandbox's life that failed."""
 
 
 class Violation(Exception):
@@ -32,13 +39,21 @@ class DutyfreeError(Exception):
     """The machinery failed. Every part of the message that is known is an attribute too."""
 
     def __init__(
-        self, message: str, *, driver: str | None = None, stage: str | None = None, sandbox: str | None = None
+        self, message: str, *, driver: str | None = None, step: Step | None = None, sandbox: str | None = None
     ) -> None:
         super().__init__(message)
         self.message = message
         self.driver = driver
-        self.stage = stage
+        self.step = step
         self.sandbox = sandbox
+
+    def located(self, *, driver: str | None = None, step: Step | None = None, sandbox: str | None = None) -> Self:
+        """Return a copy in which the fields that were unknown are filled; the innermost driver keeps its name."""
+        found = copy.copy(self)
+        found.driver = self.driver or driver
+        found.step = self.step or step
+        found.sandbox = self.sandbox or sandbox
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Python's own way calls the class with the message alone, which is not what every subclass takes.
@@ -47,7 +62,7 @@ class DutyfreeError(Exception):
     def __str__(self) -> str:
         where = ", ".join(
             f"{name} {value}"
-            for name, value in (("driver", self.driver), ("stage", self.stage), ("sandbox", self.sandbox))
+            for name, value in (("driver", self.driver), ("step", self.step), ("sandbox", self.sandbox))
             if value
         )
         # Names in images, registries and sandboxes come from others, and errors end in terminals and logs.
@@ -63,10 +78,10 @@ class Misuse(DutyfreeError):
         *,
         field: str | None = None,
         driver: str | None = None,
-        stage: str | None = None,
+        step: Step | None = None,
         sandbox: str | None = None,
     ) -> None:
-        super().__init__(f"{field}: {message}" if field else message, driver=driver, stage=stage, sandbox=sandbox)
+        super().__init__(f"{field}: {message}" if field else message, driver=driver, step=step, sandbox=sandbox)
         self.field = field
 
 
@@ -83,11 +98,11 @@ class Unavailable(DutyfreeError):
         *,
         enable: str | None = None,
         driver: str | None = None,
-        stage: str | None = None,
+        step: Step | None = None,
         sandbox: str | None = None,
     ) -> None:
         super().__init__(
-            f"{message}; to enable: {enable}" if enable else message, driver=driver, stage=stage, sandbox=sandbox
+            f"{message}; to enable: {enable}" if enable else message, driver=driver, step=step, sandbox=sandbox
         )
         self.reason = message
         """Without the command, for who shows that apart."""
@@ -103,10 +118,10 @@ class Saturated(DutyfreeError):
         *,
         retry_after_s: float = 1.0,
         driver: str | None = None,
-        stage: str | None = None,
+        step: Step | None = None,
         sandbox: str | None = None,
     ) -> None:
-        super().__init__(message, driver=driver, stage=stage, sandbox=sandbox)
+        super().__init__(message, driver=driver, step=step, sandbox=sandbox)
         self.retry_after_s = retry_after_s
 
 
@@ -124,10 +139,10 @@ class StageFailed(DutyfreeError):
         key: str,
         log_tail: str,
         driver: str | None = None,
-        stage: str | None = None,
+        step: Step | None = None,
         sandbox: str | None = None,
     ) -> None:
-        super().__init__(message, driver=driver, stage=stage, sandbox=sandbox)
+        super().__init__(message, driver=driver, step=step, sandbox=sandbox)
         self.key = key
         self.log_tail = log_tail
 

@@ -97,8 +97,9 @@ class Spec:
     image: str = "host"
     """A name the substrate knows, or the path of a rootfs directory or tar. `host`: this machine's own programs."""
     limits: Limits = field(default_factory=Limits)
-    network: Network | Egress = "none"
-    """Or an `Egress`: the hosts and ports that may be reached, through a proxy."""
+    network: Network | Egress | None = None
+    """Or an `Egress`: the hosts and ports that may be reached, through a proxy. None: the strictest that the substrate
+    offers; `Sandbox.network` says which."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the sandbox's own small environment, for every action."""
     cwd: str | None = None
@@ -120,7 +121,7 @@ class Spec:
         object.__setattr__(self, "stages", _check_stages(self.stages))
         if not isinstance(self.limits, Limits):
             raise Misuse(f"must be a Limits, not {type(self.limits).__name__}", field="limits")
-        if not isinstance(self.network, Egress):
+        if self.network is not None and not isinstance(self.network, Egress):
             _check_choice("network", self.network, ("none", "host"))
         _check_choice("storage", self.storage, ("memory", "disk"))
         if self.isolation is not None:

@@ -20,4 +20,4 @@ def error_for(failure: Failure, *, sandbox: str, path: str | None = None) -> Exc
         return Misuse(f"there is no user {name} in the image's /etc/passwd", field="user", sandbox=sandbox)
     if failure.what in ("cwd", "user"):
         return Misuse(said, field=failure.what, sandbox=sandbox)
-    return DriverError(said, stage=failure.what or None, sandbox=sandbox)
+    return DriverError(f"{failure.what}: {said}" if failure.what else said, step="exec", sandbox=sandbox)

@@ -60,6 +60,7 @@ class AgentSandbox(Sandbox):
         """
         self.id = id
         self.spec = spec
+        self.network = spec.network or "none"
         self.capabilities = capabilities
         self.timeline = timeline
         self.link = link

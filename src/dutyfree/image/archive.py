@@ -81,7 +81,7 @@ def drain(stream: Readable, unpacker: Unpacker) -> Unpacked:
         # Decompressors raise it without a number for bad data.
         if error.errno is None:
             raise Misuse(f"not a readable rootfs archive: {error}", field="image", driver="native") from error
-        raise DriverError(f"cannot unpack: {error}", driver="native", stage="image") from error
+        raise DriverError(f"cannot unpack: {error}", driver="native", step="image") from error
     finally:
         unpacker.close()
     return unpacker.result
@@ -265,7 +265,7 @@ def refusal(name: str, why: str) -> Misuse:
 def _failure(name: str, error: OSError) -> Misuse | DriverError:
     """What an OSError while making a member means: a bad archive, or a disk in trouble."""
     if error.errno in _FULL:
-        return DriverError(f"cannot unpack {name[:200]!r}: {error.strerror}", driver="native", stage="image")
+        return DriverError(f"cannot unpack {name[:200]!r}: {error.strerror}", driver="native", step="image")
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return refusal(name, "lies below something that is no directory")
     if error.errno in (errno.EISDIR, errno.EPERM):

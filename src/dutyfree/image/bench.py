@@ -221,4 +221,4 @@ def _run(command: Sequence[str], *, progress: Progress, lock_fd: int) -> None:
             raise
     if process.returncode != 0:
         words = "\n  ".join(last)
-        raise DriverError(f"{command[0]} failed ({process.returncode}):\n  {words}", driver="native", stage="image")
+        raise DriverError(f"{command[0]} failed ({process.returncode}):\n  {words}", driver="native", step="image")

@@ -54,7 +54,7 @@ def make_filesystem(target: Path, size_bytes: int, options: list[str]) -> None:
         env={**os.environ, "E2FSPROGS_FAKE_TIME": "1577836800"},
     )
     if made.returncode != 0:
-        raise DriverError(f"mkfs.ext4 failed ({made.returncode}): {made.stderr.strip()}", stage="disk")
+        raise DriverError(f"mkfs.ext4 failed ({made.returncode}): {made.stderr.strip()}", step="image")
 
 
 def _size(root: Path) -> tuple[int, int]:

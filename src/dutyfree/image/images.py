@@ -171,7 +171,7 @@ class Images(Names):
         for key in manifest.layers:
             if not self.layers.path(key).exists():
                 raise Unavailable(
-                    f"layer {key[:12]} of {manifest.source} was removed meanwhile; ask again", stage="image"
+                    f"layer {key[:12]} of {manifest.source} was removed meanwhile; ask again", step="image"
                 )
         fresh = self.fresh()
         fresh.mkdir(mode=0o711)

@@ -65,7 +65,7 @@ def resolve(name: str, store: Store) -> Image:
     try:
         image = _find(name, store)
     except OSError as error:  # what is wrong with the image itself is Misuse by now: this is the store's disk
-        raise DriverError(f"image {name[:200]!r} cannot be had: {error}", driver="native", stage="image") from error
+        raise DriverError(f"image {name[:200]!r} cannot be had: {error}", driver="native", step="image") from error
     store.memo[name] = _Remembered(image, _signs(image, store))
     return image
 

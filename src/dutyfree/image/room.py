@@ -64,7 +64,7 @@ def _saturated(size_bytes: int, folder: Path, driver: str) -> Saturated:
         f"{_mib(sum(taken))} are reserved there by {len(taken)} disks of native sandboxes; ask for less by limits.disk_bytes, "
         "end sandboxes, or move the store by DUTYFREE_HOME",
         driver=driver,
-        stage="create",
+        step="create",
     )
 
 

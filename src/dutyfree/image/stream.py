@@ -107,7 +107,7 @@ def _zstd(file: IO[bytes]) -> Readable:
             continue
         opened: Readable = zstd.ZstdFile(file)
         return opened
-    raise Unsupported("this Python reads no zstd: pip install 'dutyfree[oci]'", driver="native", stage="image")
+    raise Unsupported("this Python reads no zstd: pip install 'dutyfree[oci]'", driver="native", step="image")
 
 
 @contextlib.contextmanager

@@ -73,6 +73,6 @@ async def judge(probe: Probe, substrate: Substrate) -> Verdict:
         return untried(f"could not be judged within {PROBE_TIMEOUT_S:g} s")
     except (DutyfreeError, OSError) as error:
         what = f"{type(error).__name__}: {error}"
-        if getattr(error, "stage", None) == "destroy":
+        if getattr(error, "step", None) == "destroy":
             return broke(f"its sandbox could not be destroyed: {what}")
         return untried(f"could not be tried: {what}")

@@ -33,7 +33,7 @@ class Imaged(Substrate):
 async def choose_image(substrate: Substrate) -> str:
     """The machine's own programs, unless the substrate cannot show them."""
     try:
-        async with substrate.create(Spec(network="none" if "none" in substrate.capabilities.networks else "host")):
+        async with substrate.create():
             return "host"
     except Unsupported:
         return "bench"

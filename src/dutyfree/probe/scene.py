@@ -21,7 +21,7 @@ from dutyfree.core.contract import Sandbox, Substrate
 from dutyfree.core.egress import Egress
 from dutyfree.core.errors import SandboxLost, Unavailable, Unsupported
 from dutyfree.core.outcome import Outcome
-from dutyfree.core.spec import Limits, Network, Spec
+from dutyfree.core.spec import Limits, Spec
 
 ATTEMPT_TIMEOUT_S = 30.0
 
@@ -61,7 +61,7 @@ class Stage:
         except SandboxLost:
             return Attempt(outcome=Outcome(ending="cancelled"), said={})
         if outcome.exit_code == 127:
-            raise Unavailable("the image has no python3", stage="probe", sandbox=self.box.id)
+            raise Unavailable("the image has no python3", sandbox=self.box.id)
         return Attempt(outcome=outcome, said=_last_json(outcome.stdout))
 
     def on(self, box: Sandbox) -> Stage:
@@ -86,7 +86,7 @@ class Stage:
 @asynccontextmanager
 async def stage(substrate: Substrate, network: Egress | None = None, /, **limits: Any) -> AsyncIterator[Stage]:
     """A fresh sandbox, with those of the limits that the caller names; `network`: not what is strictest."""
-    spec = spec_of(substrate, **limits)
+    spec = spec_of(**limits)
     async with substrate.create(replace(spec, network=network) if network else spec) as box:
         path = f"/tmp/probe-{secrets.token_hex(8)}.pyz"  # noqa: S108 (inside the sandbox)
         await box.write(path, payload())
@@ -97,12 +97,9 @@ async def stage(substrate: Substrate, network: Egress | None = None, /, **limits
                 await box.remove(path)
 
 
-def spec_of(substrate: Substrate, **limits: Any) -> Spec:
-    """What the probes ask for, with those of the limits that the caller names."""
-    # Where there is no `none`, the code has whatever network there is, and the probes say what that means.
-    networks = substrate.capabilities.networks
-    network: Network = "none" if "none" in networks else min(networks)
-    return Spec(limits=Limits(**limits), network=network)
+def spec_of(**limits: Any) -> Spec:
+    """Ask for those of the limits that the caller names, on the strictest network there is."""
+    return Spec(limits=Limits(**limits))
 
 
 def unenforced(substrate: Substrate, *names: str) -> str | None:
@@ -119,7 +116,7 @@ def shares_kernel(substrate: Substrate) -> bool:
 def need(condition: bool, what: str) -> None:
     """`Unsupported` unless the machine or substrate has what a probe needs."""
     if not condition:
-        raise Unsupported(what, stage="probe")
+        raise Unsupported(what)
 
 
 @cache

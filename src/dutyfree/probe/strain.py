@@ -125,7 +125,7 @@ def _holding(
         limits = {limit: value for limit, value in wanted.items() if limit in substrate.capabilities.limits}
         async with stage(substrate, **limits) as culprit, stage(substrate) as sibling:
             fault, said = await _while_full(culprit, name, check, **arguments)
-            async with substrate.create(Spec(network=sibling.box.spec.network)) as later:
+            async with substrate.create(Spec(network=sibling.box.network)) as later:
                 new = await later.run(["true"], timeout_s=30)
             actions = 1 if await sibling.alive() else -1
             if not fault and not (new.ok and await culprit.alive()):

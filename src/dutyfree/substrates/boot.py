@@ -127,7 +127,7 @@ async def _greet(birth: Birth, link: Link, timeout_s: float) -> None:
     except (SandboxLost, Unavailable) as error:
         why = await birth.failure() if birth.failure else None
         raise DriverError(
-            f"the agent did not start: {why or error.message}", driver=birth.driver, stage="boot"
+            f"the agent did not start: {why or error.message}", driver=birth.driver, step="ready"
         ) from error
 
 

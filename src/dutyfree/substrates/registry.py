@@ -127,7 +127,7 @@ def _load(point: EntryPoint) -> object:
             f"it needs the Python module {missing}, which is not installed",
             enable=f"pip install {extra}",
             driver=point.name,
-            stage="import",
+            step="import",
         ) from error
 
 

@@ -18,7 +18,7 @@ import pytest
 from dutyfree.core.contract import Sandbox, Shell, Substrate
 from dutyfree.core.errors import Unsupported
 from dutyfree.core.pending import Pending
-from dutyfree.core.spec import Limits, Network, Spec
+from dutyfree.core.spec import Limits, Spec
 from dutyfree.substrates.registry import connect
 
 PATIENCE_S = 20.0
@@ -84,8 +84,7 @@ class Suite:
 
     def spec(self, **fields: Any) -> Spec:
         """A spec this substrate accepts, with the fields a test is about."""
-        network: Network = "none" if "none" in self.substrate.capabilities.networks else "host"
-        return Spec(**{"image": self.image, "network": network, **fields})
+        return Spec(**{"image": self.image, **fields})
 
     def box(self, **fields: Any) -> Pending[Sandbox]:
         """A fresh sandbox."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,8 @@ class LifecycleSuite(Suite):
         spec = self.spec(env={"A": "1"})
         async with self.substrate.create(spec) as box:
             assert isinstance(box, Sandbox)
-            assert box.spec == spec
+            assert replace(box.spec, network=None) == spec
+            assert box.network == ("none" if "none" in box.capabilities.networks else min(box.capabilities.networks))
             assert box.id
 
     async def test_a_sandbox_can_be_awaited_and_destroyed_by_hand(self) -> None:

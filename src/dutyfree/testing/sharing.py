@@ -18,7 +18,7 @@ import pytest
 
 from dutyfree.core.contract import Sandbox, Substrate
 from dutyfree.core.pending import Pending
-from dutyfree.core.spec import Network, Spec
+from dutyfree.core.spec import Spec
 from dutyfree.substrates.registry import connect
 from dutyfree.testing.argument import ArgumentSuite
 from dutyfree.testing.base import Suite, Test
@@ -46,8 +46,7 @@ class Commons:
         self.runner = asyncio.Runner()
         self.runner.get_loop().set_default_executor(_executor())
         self.substrate = self.runner.run(_awaited(connect))
-        network: Network = "none" if "none" in self.substrate.capabilities.networks else "host"
-        self.box: Sandbox = self.runner.run(_awaited(self.substrate.create(Spec(image=image, network=network))))
+        self.box: Sandbox = self.runner.run(_awaited(self.substrate.create(Spec(image=image))))
         self.numbers = itertools.count(1)
 
     async def lend(self) -> Sandbox:

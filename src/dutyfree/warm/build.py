@@ -88,10 +88,7 @@ class Builder:
         """Give a stage up: it is built again when somebody asks for it."""
         image = f"snapshot:{key}"
         if await self._substrate.holds(image):
-            network = "none" if "none" in self._substrate.capabilities.networks else "host"
-            async with self._substrate.create(Spec(image=image, network=network)) as box:  # type: ignore[arg-type]
-                # One that is there already is kept as it is: this only gives us the handle that removes it.
-                await (await box.snapshot(key)).remove()
+            await self._substrate.remove_snapshot(key)
         self._ledger.forget(key)
 
     async def close(self) -> None:
@@ -103,7 +100,7 @@ class Builder:
             await self._build_alone(chain, depth)
         except OSError as error:  # of the lock, the log or the ledger: this machine's disk, and not the recipe
             what = f"stage {chain.label(depth)} cannot be written down: {error.strerror}"
-            raise DriverError(what, driver=self._substrate.name, stage="build") from error
+            raise DriverError(what, driver=self._substrate.name, step="build") from error
 
     async def _build_alone(self, chain: Chain, depth: int) -> None:
         key = chain.key_at(depth)
@@ -150,7 +147,7 @@ class Builder:
                 what = error.message if isinstance(error, DutyfreeError) else str(error)
                 raise StageFailed(
                     f"stage {chain.label(depth)} failed: {what}", key=key, log_tail=log.tail(),
-                    driver=self._substrate.name, stage="build", sandbox=box.id,
+                    driver=self._substrate.name, step="build", sandbox=box.id,
                 ) from error  # fmt: skip
             run_s = (now_ns() - start_ns) / 1e9
             self._costs.seen("stage", run_s, key=key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dutyfree.core.contract import SNAPSHOT_PREFIX, Capabilities, Substrate
+from dutyfree.core.contract import SNAPSHOT_PREFIX, Capabilities, Substrate, strictest_network
 from dutyfree.core.errors import Unsupported
 from dutyfree.core.spec import Network, Spec, Stage
 from dutyfree.core.stage import Commands, Repository
@@ -56,9 +56,7 @@ class Chain:
 async def chain_of(spec: Spec, substrate: Substrate) -> Chain:
     """The chain a spec asks for on a substrate. Reads the local files that its stages name."""
     if spec.stages and not substrate.capabilities.snapshot:
-        raise Unsupported(
-            "stages are kept as snapshots, which it does not offer", driver=substrate.name, stage="stages"
-        )
+        raise Unsupported("stages are kept as snapshots, which it does not offer", driver=substrate.name, step="build")
     root = await substrate.image_key(spec.image)
     recipes = await in_thread(lambda: tuple(recipe(stage) for stage in spec.stages)) if spec.stages else ()
     return Chain(image=spec.image, root=root, stages=spec.stages, recipes=recipes, keys=keys(root, recipes))
@@ -70,9 +68,4 @@ def network_for(stage: Stage, offered: Capabilities) -> Network:
         return stage.network
     if isinstance(stage, Repository) and stage.fetch == "inside":
         return "host"
-    return strictest(offered)
-
-
-def strictest(offered: Capabilities) -> Network:
-    """No network where that is offered."""
-    return "none" if "none" in offered.networks else min(offered.networks, key=str)
+    return strictest_network(offered)

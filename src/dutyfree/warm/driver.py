@@ -8,7 +8,6 @@ from dutyfree.core.contract import Substrate
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec
 from dutyfree.substrates.registry import connect
-from dutyfree.warm.chain import strictest
 from dutyfree.warm.declaration import load
 from dutyfree.warm.pool import Pool
 from dutyfree.warm.settings import Settings, parse
@@ -35,8 +34,7 @@ class WarmDriver:
         specs = [load(path) for path in wanted.declarations]
         pool = await _open(rest, (), wanted.settings)
         if wanted.target:
-            default = Spec(network=strictest(pool.capabilities))
-            await _or_close(pool, [(spec, wanted.target) for spec in specs or [default]])
+            await _or_close(pool, [(spec, wanted.target) for spec in specs or [Spec()]])
         return pool
 
 

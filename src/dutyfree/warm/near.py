@@ -84,7 +84,7 @@ class Nearest:
                 self._costs.failed("stage", (now_ns() - start_ns) / 1e9, key=chain.key_at(one))
                 raise StageFailed(
                     f"stage {chain.label(one)} failed: {error}", key=chain.key_at(one), log_tail=log.tail(),
-                    driver=self._stock.substrate.name, stage="near", sandbox=box.id,
+                    driver=self._stock.substrate.name, step="build", sandbox=box.id,
                 ) from error  # fmt: skip
             self._costs.seen("stage", (now_ns() - start_ns) / 1e9, key=chain.key_at(one))
 

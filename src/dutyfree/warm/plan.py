@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dutyfree.core.contract import Capabilities, Substrate
+from dataclasses import replace
+
+from dutyfree.core.contract import Capabilities, Substrate, strictest_network
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.substrates.offer import check_offered
@@ -33,14 +35,18 @@ class Plans:
     async def find(self, spec: Spec) -> Plan:
         """Look at the image, and at local files if these stages have not been seen yet. Raises as `create` does."""
         check_offered(spec, self._offered, driver=self._driver)
-        chain = await self._chain(spec, self._plans.get(_key(spec)))
+        key = _key(spec)
+        chain = await self._chain(spec, self._plans.get(key))
+        network = spec.network or strictest_network(self._offered)
+        if spec.network is None:
+            spec = replace(spec, network=network)
         plan = Plan(
-            spec=spec, chain=chain, kind=(chain.key, (spec.limits, spec.network, spec.storage)), made_ns=now_ns(),
+            spec=spec, chain=chain, kind=(chain.key, (spec.limits, network, spec.storage)), made_ns=now_ns(),
             weight_bytes=spec.limits.memory_bytes or self._settings.sandbox_bytes,
         )  # fmt: skip
         if len(self._plans) >= MAX_PLANS:
             self._plans.clear()
-        self._plans[_key(spec)] = plan
+        self._plans[key] = plan
         return plan
 
     async def _chain(self, spec: Spec, old: Plan | None) -> Chain:

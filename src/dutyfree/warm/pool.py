@@ -19,7 +19,7 @@ from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec, check_timeout
 from dutyfree.core.timeline import now_ns
 from dutyfree.warm.build import Builder, Step
-from dutyfree.warm.chain import chain_of, strictest
+from dutyfree.warm.chain import chain_of
 from dutyfree.warm.cost import Estimate, LearnedCosts
 from dutyfree.warm.flight import Flights
 from dutyfree.warm.lease import Lease, Origin
@@ -74,10 +74,6 @@ class Pool(Substrate):
         self._settings = settings
 
     # -- handing out
-
-    def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
-        """As the contract says; asked for nothing in particular, it gives the strictest network there is."""
-        return super().create(spec or Spec(network=strictest(self.capabilities)))
 
     async def _create_placed(self, spec: Spec) -> Sandbox:
         return await self._create(spec)  # a claim has tried it
@@ -326,6 +322,10 @@ class Pool(Substrate):
     async def image_key(self, image: str) -> str:
         """As the substrate beneath."""
         return await self.substrate.image_key(image)
+
+    async def remove_snapshot(self, key: str) -> None:
+        """As the substrate beneath."""
+        await self.substrate.remove_snapshot(key)
 
     def start(self) -> None:
         """Sweep what killed owners left, and begin to fill the stock."""

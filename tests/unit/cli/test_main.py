@@ -150,7 +150,7 @@ def test_doctor_speaks_to_people():
         (Unavailable("no"), 3, "dutyfree doctor"),
         (Saturated("full", retry_after_s=2), 3, "try again in 2 s"),
         (SandboxLost("gone"), 4, "DUTYFREE_DEBUG=1"),
-        (DriverError("broke", driver="native", stage="create"), 4, "(driver native, stage create)"),
+        (DriverError("broke", driver="native", step="create"), 4, "(driver native, step create)"),
         (FileNotFoundError(2, "No such file", "x"), 2, "No such file"),
         (OSError(28, "No space left"), 4, "No space left"),
     ],

@@ -90,7 +90,13 @@ def test_a_driver_without_it_refuses_it():
 
     spec = dutyfree.Spec(network=dutyfree.Egress(allow=[]))
     with pytest.raises(dutyfree.Unsupported, match="Egress"):
-        check_offered(spec, Capabilities(isolation="namespace", dispatch="api"), driver="x")
+        check_offered(
+            spec,
+            Capabilities(
+                isolation="namespace", dispatch="api", networks=frozenset({"none"}), storages=frozenset({"memory"})
+            ),
+            driver="x",
+        )
 
 
 def test_names_and_literals_are_told_apart():

@@ -25,8 +25,8 @@ STAGES = (
 )
 EXAMPLES = {
     dutyfree.Availability: {"available": True, "reason": "there", "capabilities": contract.Capabilities(
-        isolation="vm", dispatch="agent", notes={"fork": "no"})},
-    dutyfree.Capabilities: {"isolation": "none", "dispatch": "api", "limits": frozenset({"pids"}), "notes": {"fork": "none"}},
+        isolation="vm", dispatch="agent", networks=frozenset({"none"}), storages=frozenset({"disk"}), notes={"fork": "no"})},
+    dutyfree.Capabilities: {"isolation": "none", "dispatch": "api", "networks": frozenset({"host"}), "storages": frozenset({"disk"}), "limits": frozenset({"pids"}), "notes": {"fork": "none"}},
     dutyfree.Check: {"command": ["true", "{report}"], "env": {"A": "1"}, "tests": ["test_a"]},
     dutyfree.Commands: {"commands": ["echo a", ["echo", "b"]], "env": {"A": "1"}},
     dutyfree.Egress: {"allow": ["example.org:443", "10.0.0.0/8:*", "[fd00::5]:80"]},
@@ -138,7 +138,7 @@ def test_what_is_in_a_value_cannot_be_changed():
 
 
 def made(kind):
-    where = {"driver": "native", "stage": "create", "sandbox": "native-1-1"}
+    where = {"driver": "native", "step": "create", "sandbox": "native-1-1"}
     special = {
         dutyfree.Misuse: {"field": "cwd"},
         dutyfree.Unavailable: {"enable": "make setup"},

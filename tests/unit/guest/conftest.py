@@ -19,7 +19,9 @@ from dutyfree.core.timeline import Timeline
 from dutyfree.guest.link import Link
 from dutyfree.guest.sandbox import AgentSandbox
 
-ABILITIES = Capabilities(isolation="none", dispatch="agent")
+ABILITIES = Capabilities(
+    isolation="none", dispatch="agent", networks=frozenset({"none"}), storages=frozenset({"memory"})
+)
 BUILD = Path(__file__).parents[3] / "native" / "build"
 
 

@@ -250,6 +250,7 @@ async def test_errors_are_classified_by_what_was_asked(peer_box):
         assert error.field == "user"
         (error,) = await answered(box.run(["true"]), 11, b"fork")
         assert isinstance(error, DriverError)
-        assert (error.stage, error.sandbox) == ("fork", "box-1")
+        assert (error.step, error.sandbox) == ("exec", "box-1")
+        assert error.message.startswith("fork: ")
         (error,) = await answered(box.provide(80, ("127.0.0.1", 9)), 98, b"bind")
         assert isinstance(error, DriverError)

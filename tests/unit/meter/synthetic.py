@@ -172,7 +172,12 @@ class SyntheticSubstrate(Substrate):
         self.name = "synthetic"
         self.version = "synthetic 1"
         self.capabilities = Capabilities(
-            isolation="none", dispatch="api", networks=frozenset({"host"}), reset=self.resets, fork=self.forks
+            isolation="none",
+            dispatch="api",
+            networks=frozenset({"host"}),
+            storages=frozenset({"memory"}),
+            reset=self.resets,
+            fork=self.forks,
         )
 
     async def _create(self, spec: Spec) -> SyntheticSandbox:

@@ -125,7 +125,7 @@ class _LayerUnpacker(Unpacker):
                 os.mknod(place[-1], stat.S_IFCHR, 0, dir_fd=self._folder_fd)
             except PermissionError as error:
                 raise Unsupported(
-                    "this kernel lets only root make whiteouts: import it as root", stage="image"
+                    "this kernel lets only root make whiteouts: import it as root", step="image"
                 ) from error
             return
         if stat.S_ISDIR(mode):

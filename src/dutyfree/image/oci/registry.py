@@ -153,7 +153,7 @@ class Registry:
                 except httpx.TransportError as error:
                     if not path.exists() or path.stat().st_size <= before:
                         raise self._silent(error) from error
-        raise Unavailable(f"registry {self._reference.host} breaks off again and again", driver="native", stage="image")
+        raise Unavailable(f"registry {self._reference.host} breaks off again and again", driver="native", step="image")
 
     def _continue(self, item: Descriptor, path: Path) -> Path:
         digest = hashlib.new(item.digest.partition(":")[0])
@@ -256,18 +256,18 @@ class Registry:
         if reply.status_code == httpx.codes.NOT_FOUND:
             raise Misuse(f"registry {self._reference.host} has no {self._reference}", field="reference")
         raise DriverError(
-            f"registry {self._reference.host} answers {reply.status_code} {reply.reason_phrase}", stage="image"
+            f"registry {self._reference.host} answers {reply.status_code} {reply.reason_phrase}", step="image"
         )
 
     def _refused(self, why: str) -> Unavailable:
         return Unavailable(
             f"registry {self._reference.host} refuses: {why}",
             enable=f"docker login {self._reference.host}, or --user NAME --password-stdin",
-            stage="image",
+            step="image",
         )
 
     def _silent(self, error: Exception) -> DutyfreeError:
-        return Unavailable(f"registry {self._reference.host} does not answer: {error}", stage="image")
+        return Unavailable(f"registry {self._reference.host} does not answer: {error}", step="image")
 
 
 def _basic(credential: Credential) -> str:

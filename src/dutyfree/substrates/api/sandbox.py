@@ -38,6 +38,7 @@ class ApiSandbox(Sandbox):
     def __init__(self, birth: Birth, execute: Execute, floor: Floor) -> None:
         self.id = birth.id
         self.spec = birth.spec
+        self.network = birth.spec.network or "none"
         self.capabilities = birth.capabilities
         self.timeline = birth.timeline
         self._birth = birth

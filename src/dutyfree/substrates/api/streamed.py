@@ -25,7 +25,7 @@ async def streamed(argv: Sequence[str], wanted: Execution, sink: Sink) -> int:
     except OSError as error:
         for end in ours:
             end.close()
-        raise DriverError(f"cannot start {argv[0]}: {error.strerror}", stage="exec") from error
+        raise DriverError(f"cannot start {argv[0]}: {error.strerror}", step="exec") from error
     finally:
         for end in theirs:
             end.close()

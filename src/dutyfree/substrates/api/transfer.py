@@ -107,7 +107,7 @@ async def _receive_tree(runner: Runner, raw: bytes, remote: str, unpack: Unpack)
             raise script.failure(ended.exit_code, tree.said, remote)
         untar.close()
     except Violation as error:
-        raise DriverError(f"what came is no archive: {error}", sandbox=runner.sandbox, stage="download") from error
+        raise DriverError(f"what came is no archive: {error}", sandbox=runner.sandbox, step="transfer") from error
 
 
 async def _receive_file(runner: Runner, raw: bytes, remote: str, unpack: Unpack, entry: Entry) -> None:
@@ -117,5 +117,5 @@ async def _receive_file(runner: Runner, raw: bytes, remote: str, unpack: Unpack,
     if ended.exit_code:
         raise script.failure(ended.exit_code, plain.said, remote)
     if plain.left:
-        raise DriverError(f"{remote} became shorter while it was read", sandbox=runner.sandbox, stage="download")
+        raise DriverError(f"{remote} became shorter while it was read", sandbox=runner.sandbox, step="transfer")
     await in_thread(unpack.end)

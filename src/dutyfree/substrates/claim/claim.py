@@ -97,13 +97,13 @@ class Claim:
                     found = self._last.get("status", {}).get("sandbox", {}).get("name")
                     if found:
                         return str(found)
-        raise DriverError("its claim was deleted before it was bound", driver=DRIVER, stage="ready", sandbox=self.name)
+        raise DriverError("its claim was deleted before it was bound", driver=DRIVER, step="ready", sandbox=self.name)
 
     async def _pod_of(self, sandbox: str) -> str:
         reply = await self.client.call("GET", self.client.place(SANDBOXES[0], sandbox, SANDBOXES[1]))
         if not reply.ok:
             raise DriverError(
-                f"cannot read sandbox {sandbox!r}: {reply.message}", driver=DRIVER, stage="ready", sandbox=self.name
+                f"cannot read sandbox {sandbox!r}: {reply.message}", driver=DRIVER, step="ready", sandbox=self.name
             )
         return str((reply.body["metadata"].get("annotations") or {}).get(_POD_NAME) or sandbox)
 
@@ -118,7 +118,7 @@ class Claim:
         said = condition(self._last, "Ready")
         words = f"{said['reason']}: {said.get('message', '')}" if said else "no controller has looked at it"
         return DriverError(
-            f"its claim was not bound within {START_S:g} s: {words}", driver=DRIVER, stage="ready", sandbox=self.name
+            f"its claim was not bound within {START_S:g} s: {words}", driver=DRIVER, step="ready", sandbox=self.name
         )
 
     def _until(self) -> str:
@@ -135,7 +135,7 @@ async def remove(client: Client, path: str, meanwhile: Callable[[], Awaitable[No
     """Remove a resource and wait until it is gone with all that was made for it; fine if it is gone already."""
     reply = await client.call("DELETE", path, {"propagationPolicy": "Foreground"})
     if not reply.ok and reply.status != _ABSENT:
-        raise DriverError(f"cannot remove it: {reply.message}", driver=DRIVER, stage="destroy")
+        raise DriverError(f"cannot remove it: {reply.message}", driver=DRIVER, step="destroy")
 
     async def gone() -> bool | None:
         if (await client.call("GET", path)).status == _ABSENT:
@@ -145,4 +145,4 @@ async def remove(client: Client, path: str, meanwhile: Callable[[], Awaitable[No
         return None
 
     if await poll(gone, deadline_s=GONE_S) is None:
-        raise DriverError(f"the cluster has not removed it within {GONE_S:g} s", driver=DRIVER, stage="destroy")
+        raise DriverError(f"the cluster has not removed it within {GONE_S:g} s", driver=DRIVER, step="destroy")

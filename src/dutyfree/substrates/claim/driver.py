@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dutyfree.core.contract import Availability, Capabilities, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
 from dutyfree.core.errors import Misuse
 from dutyfree.core.spec import Network
 from dutyfree.substrates.engine.options import check_options, dispatch_of
@@ -25,7 +25,7 @@ _OPTIONS = ("dispatch", "ready", "template", "pool", "warm", "kubeconfig", "cont
 _MOST_WARM = 1000
 
 
-class ClaimDriver:
+class ClaimDriver(Driver):
     """The entry point's object."""
 
     name = "kubernetes-claim"

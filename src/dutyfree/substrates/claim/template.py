@@ -113,7 +113,7 @@ class Pool:
                 await self._filled(warm)
         except TimeoutError as error:
             raise DriverError(
-                f"the pool has no {warm} ready sandboxes after {START_S:g} s", driver=DRIVER, stage="connect"
+                f"the pool has no {warm} ready sandboxes after {START_S:g} s", driver=DRIVER, step="connect"
             ) from error
 
     async def remove(self) -> None:

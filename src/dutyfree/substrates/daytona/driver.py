@@ -23,8 +23,6 @@ CAPABILITIES = Capabilities(
     limits=frozenset({"cpus", "memory_bytes", "disk_bytes"}),
     networks=frozenset({"none", "host"}),
     storages=frozenset({"memory", "disk"}),
-    users=False,
-    process_tree=False,
     notes={
         **HOSTED_NOTES,
         "dispatch": f"{HOSTED_NOTES['dispatch']}; output comes with a command's end, so a limit that kills is seen too late",

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Mapping
 
 from dutyfree.core.checkout import make
-from dutyfree.core.contract import Availability, Capabilities, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
 from dutyfree.core.errors import Unavailable
 from dutyfree.substrates.engine.options import ask, check_options, dispatch_of, profile_of
 from dutyfree.substrates.engine.substrate import (
@@ -32,7 +32,7 @@ ENABLE = make("substrates", "apt-get install -y docker.io")
 _OPTIONS = ("dispatch", "profile", "socket", "runtime")
 
 
-class DockerDriver:
+class DockerDriver(Driver):
     """The entry point's object."""
 
     name = "docker"

@@ -21,7 +21,7 @@ CAPABILITIES = Capabilities(
     dispatch="api",
     networks=frozenset({"none", "host"}),
     storages=frozenset({"memory", "disk"}),
-    process_tree=False,
+    users=True,
     notes={
         **HOSTED_NOTES,
         "isolation": "the vendor's own microVM, one for each sandbox",

@@ -162,7 +162,7 @@ class E2bMachine:
 
     async def _vanished(self, words: str) -> DutyfreeError:
         if await self._cross(self._sandbox.is_running()):
-            return DriverError(words, driver=NAME, stage="exec")
+            return DriverError(words, driver=NAME, step="exec")
         return SandboxLost("the vendor ended it", driver=NAME)
 
 

@@ -90,13 +90,13 @@ class Cloud:
             state = found["State"]["Name"]
             if state not in _ALIVE:
                 why = found.get("StateReason", {}).get("Message", "no reason given")
-                raise DriverError(f"{instance} is {state}: {why}", driver="ec2", stage="create")
+                raise DriverError(f"{instance} is {state}: {why}", driver="ec2", step="create")
             return found.get(field) if state == "running" else None
 
         found = await poll(look, deadline_s=RUNNING_TIMEOUT_S, longest_pause_s=_LONGEST_PAUSE_S)
         if found is None:
             what = f"{instance} has no {reach} address after {RUNNING_TIMEOUT_S:g} s"
-            raise DriverError(what, driver="ec2", stage="create")
+            raise DriverError(what, driver="ec2", step="create")
         return found
 
     async def terminate(self, instance: str) -> None:

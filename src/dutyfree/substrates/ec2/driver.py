@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dutyfree.core.contract import Availability, Capabilities, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
 from dutyfree.core.errors import Misuse
 from dutyfree.substrates.ec2.cloud import Cloud, Kind
 from dutyfree.substrates.ec2.substrate import CAPABILITIES, Ec2Substrate, Way
@@ -20,10 +20,11 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-class Ec2Driver:
+class Ec2Driver(Driver):
     """The entry point's object."""
 
     name = "ec2"
+    costs = True
     summary = "a cloud machine for each sandbox: started, reached by ssh, terminated"
 
     def declared(self) -> list[Capabilities]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from dutyfree.core.contract import Capabilities, Sandbox, Substrate
 from dutyfree.core.errors import DriverError, Misuse, Unavailable
-from dutyfree.core.pending import Pending, finish, finish_all
+from dutyfree.core.pending import finish, finish_all
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.substrates.ec2.cloud import Cloud, Kind, Reach
@@ -67,10 +67,6 @@ class Ec2Substrate(Substrate):
         self._machines: dict[str, SshSubstrate] = {}
         self._closed = False
 
-    def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
-        """As the contract says; asked for nothing in particular, it gives the one network it has."""
-        return super().create(spec or Spec(network="host"))
-
     async def _create(self, spec: Spec) -> Sandbox:
         start_ns = now_ns()
         if self._closed:
@@ -107,7 +103,7 @@ class Ec2Substrate(Substrate):
 
         machine = await poll(log_in, deadline_s=ANSWER_TIMEOUT_S, longest_pause_s=1.0)
         if machine is None:
-            raise DriverError(f"{instance}: {refused[0].message}", driver=self.name, stage="create") from refused[0]
+            raise DriverError(f"{instance}: {refused[0].message}", driver=self.name, step="create") from refused[0]
         return machine
 
     async def _end(self, instance: str) -> None:

@@ -78,7 +78,7 @@ class Container:
 
         if await poll(gone, deadline_s=_REMOVAL_S if wait else 0) is None:
             raise DriverError(
-                f"cannot remove it: {reply.message}", driver=self.driver, stage="destroy", sandbox=self.name
+                f"cannot remove it: {reply.message}", driver=self.driver, step="destroy", sandbox=self.name
             )
 
     async def execute(self, wanted: Execution, sink: Sink) -> Ended:
@@ -141,12 +141,12 @@ class Container:
             connection.close()
         return first
 
-    def _refused(self, step: str, reply: Reply) -> Exception:
+    def _refused(self, verb: str, reply: Reply) -> Exception:
         said = reply.message
         if reply.status == _ABSENT and "image" in said.lower():
             return Misuse(said, field="image", driver=self.driver)
         if is_user_refusal(said):
             return Misuse(said, field="user", driver=self.driver)
         if "no space left" in said.lower() or "cannot allocate memory" in said.lower():
-            return Saturated(said, driver=self.driver, stage=step)
-        return DriverError(f"the engine refused to {step} a container: {said}", driver=self.driver, stage=step)
+            return Saturated(said, driver=self.driver, step="create")
+        return DriverError(f"the engine refused to {verb} a container: {said}", driver=self.driver, step="create")

@@ -116,7 +116,7 @@ class Http:
             await self._loop.sock_sendall(connection, head.encode() + content)
             status, early = await self._head(connection)
             if status not in _UPGRADED:
-                raise DriverError(Reply(status=status, body=early).message, driver=self._driver, stage=path)
+                raise DriverError(Reply(status=status, body=early).message, driver=self._driver)
         return connection, early
 
     async def _connected(self) -> socket.socket:

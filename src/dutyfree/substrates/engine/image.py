@@ -70,12 +70,12 @@ class Images:
             await asyncio.to_thread(pieces.close)
         # The status is sent before the work is done, so the body has to be looked at as well.
         if not reply.ok or b'"error"' in reply.body:
-            raise DriverError(f"cannot import image {reference}: {reply.message}", driver=self._driver, stage="image")
+            raise DriverError(f"cannot import image {reference}: {reply.message}", driver=self._driver, step="image")
         if not await self.has(reference):
             # podman takes the name and drops the tag.
             reply = await self._http.call("POST", f"/images/{repository}:latest/tag", repo=repository, tag=tag)
             if not reply.ok:
-                raise DriverError(f"cannot name image {reference}: {reply.message}", driver=self._driver, stage="image")
+                raise DriverError(f"cannot name image {reference}: {reply.message}", driver=self._driver, step="image")
 
     async def _look(self, name: str) -> Origin:
         reply = await self._http.call("GET", f"/images/{name}/json")

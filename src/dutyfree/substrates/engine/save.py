@@ -38,4 +38,4 @@ async def save(path: str, driver: str, name: str, target: Path) -> None:
     if reply.status == 404:
         raise Misuse(f"there is no image {name[:200]!r}: {reply.message}", field="path", driver=driver)
     if not reply.ok:
-        raise DriverError(f"cannot save image {name[:200]!r}: {reply.message}", driver=driver, stage="image")
+        raise DriverError(f"cannot save image {name[:200]!r}: {reply.message}", driver=driver, step="image")

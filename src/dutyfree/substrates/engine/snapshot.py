@@ -125,7 +125,7 @@ class Snapshots:
             raise SandboxLost(f"its container is gone: {reply.message}", driver=self._driver, sandbox=container)
         if not reply.ok:
             raise DriverError(
-                f"cannot commit it: {reply.message}", driver=self._driver, stage="snapshot", sandbox=container
+                f"cannot commit it: {reply.message}", driver=self._driver, step="snapshot", sandbox=container
             )
 
     async def _remove(self, reference: str) -> None:
@@ -139,4 +139,4 @@ class Snapshots:
         elif reply.status == _CONFLICT:
             reply = await self._http.call("DELETE", f"/images/{reference}", force=1)
         if not reply.ok and reply.status != _ABSENT:
-            raise DriverError(f"cannot remove {reference}: {reply.message}", driver=self._driver, stage="snapshot")
+            raise DriverError(f"cannot remove {reference}: {reply.message}", driver=self._driver, step="snapshot")

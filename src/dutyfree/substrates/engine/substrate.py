@@ -75,6 +75,7 @@ def engine_capabilities(info: Mapping[str, Any], settings: Settings) -> Capabili
         limits=frozenset(name for name, said in LIMIT_FACTS.items() if info.get(said)),
         networks=frozenset({"none", "host"}),
         storages=frozenset({"memory"} if settings.profile == "hardened" else {"memory", "disk"}),
+        users=True,
         stream=agent,
         terminal=agent,
         shell=agent,
@@ -148,6 +149,10 @@ class EngineSubstrate(RenewingSubstrate[Origin]):
 
     async def _save(self, name: str, origin: Origin, key: str | None, spec: Spec) -> Snapshot:
         return await self._snapshots.save(name, Defaults(**spec.over(origin.defaults)), key)
+
+    async def remove_snapshot(self, key: str) -> None:
+        """Take an image of ours out of the engine."""
+        await self._snapshots.remove(key)
 
     async def close(self) -> None:
         """Destroy what is left, then the snapshots that are nobody else's."""

@@ -9,9 +9,8 @@ import platform
 import shutil
 from collections.abc import Mapping
 
-from dutyfree.core.contract import Availability, Capabilities, Sandbox, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Driver, Sandbox, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.core.pending import Pending
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.substrates.host.directory import make_directory, sweep_orphans
@@ -24,10 +23,8 @@ CAPABILITIES = Capabilities(
     dispatch="api",
     networks=frozenset({"host"}),
     storages=frozenset({"disk", "memory"}),
-    users=False,
     stream=True,
     shell=True,
-    process_tree=False,
     notes={
         "isolation": "commands run on the machine itself, as the user who runs Python",
         "limits": "plain subprocesses have none",
@@ -55,10 +52,6 @@ class HostSubstrate(Substrate):
         self._numbers = itertools.count(1)
         self._no_input = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._closed = False
-
-    def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
-        """As the contract says; asked for nothing in particular, it gives the one network it has."""
-        return super().create(spec or Spec(network="host"))
 
     async def _create(self, spec: Spec) -> Sandbox:
         start_ns = now_ns()
@@ -129,7 +122,7 @@ class HostSubstrate(Substrate):
             timer.cancel()
 
 
-class HostDriver:
+class HostDriver(Driver):
     """The entry point's object."""
 
     name = "host"

@@ -49,6 +49,7 @@ class HostSandbox(Sandbox):
     def __init__(self, *, id: str, spec: Spec, capabilities: Capabilities, directory: Path, interpreter: bytes, no_input: int, released: Callable[[HostSandbox], None]) -> None:  # noqa: A002  # fmt: skip
         self.id = id
         self.spec = spec
+        self.network = spec.network or "host"
         self.timeline = Timeline()
         self.capabilities = capabilities
         self.directory = directory

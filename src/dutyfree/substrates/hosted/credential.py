@@ -21,7 +21,7 @@ class Credential:
         """The one in the environment, or `Unavailable` with the command that puts it there."""
         value = os.environ.get(variable)
         if not value:
-            raise Unavailable(f"{variable} is not set", enable=f"export {variable}=…", driver=driver, stage="connect")
+            raise Unavailable(f"{variable} is not set", enable=f"export {variable}=…", driver=driver, step="connect")
         return cls(variable, value)
 
     def reveal(self) -> str:

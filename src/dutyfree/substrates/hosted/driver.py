@@ -84,7 +84,7 @@ class HostedDriver:
                 f"the {self.package} SDK is not installed",
                 enable=f"pip install 'dutyfree[{self.name}]'",
                 driver=self.name,
-                stage="import",
+                step="import",
             )
         return {one: Credential.find(one, driver=self.name) for one in self.variables}
 

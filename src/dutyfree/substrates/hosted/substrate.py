@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.errors import DutyfreeError, Misuse
-from dutyfree.core.pending import Pending, finish
-from dutyfree.core.spec import Network, Spec
+from dutyfree.core.pending import finish
+from dutyfree.core.spec import Spec
 from dutyfree.substrates.api.sandbox import API_NOTES, ApiSandbox
 from dutyfree.substrates.boot import Birth
 from dutyfree.substrates.hosted.agent import boot_by_exec
@@ -48,11 +48,6 @@ class HostedSubstrate(OwningSubstrate):
         self.capabilities = capabilities
         self._vendor = vendor
         self._keeper = Keeper(ttl_s)
-
-    def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
-        """As the contract says; asked for nothing in particular, it gives the strictest network it has."""
-        strictest: Network = "none" if "none" in self.capabilities.networks else "host"
-        return super().create(spec or Spec(network=strictest))
 
     async def _make(self, spec: Spec, name: str, start_ns: int) -> Sandbox:
         marks = {OWNER_LABEL: owner_mark(), NAME_LABEL: name}

@@ -128,7 +128,7 @@ class Reading:
         self.ended = Ended(exit_code=int(code) & 0xFF, run_ns=run_ns if run_ns > 0 else None)
 
     def _nonsense(self, text: str) -> DriverError:
-        return DriverError(f"the sandbox's shell says {text[:80]!r}", driver=self._driver, stage="exec")
+        return DriverError(f"the sandbox's shell says {text[:80]!r}", driver=self._driver, step="exec")
 
 
 def _script(wanted: Execution, feed: str, given: str, *, shared: bool, switch: bool, paced: bool) -> str:

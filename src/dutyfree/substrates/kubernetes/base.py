@@ -100,7 +100,7 @@ async def _send_program(channels: Channels, program: bytes) -> None:
     try:
         await channels.send(program)
     except ConnectionError as error:
-        raise Unavailable(f"its stream broke: {error}", driver=DRIVER, stage="boot") from error
+        raise Unavailable(f"its stream broke: {error}", driver=DRIVER, step="ready") from error
 
 
 def _in_turn(*steps: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:

@@ -113,7 +113,7 @@ class Client:
                     raise DriverError(
                         f"cannot watch: {Reply(status=reply.status, body=_parsed(text)).message}",
                         driver=DRIVER,
-                        stage="watch",
+                        step="connect",
                     )
                 async with aclosing(_lines(reply.content)) as lines:
                     async for line in lines:
@@ -201,7 +201,7 @@ async def open_client(kubeconfig: str | None, context: str | None, namespace: st
             )
             found = found or (loader.current_context or {"context": {}})["context"].get("namespace")
     except (ConfigException, yaml.YAMLError, OSError) as error:
-        raise Unavailable(f"the kubeconfig cannot be used: {error}", driver=DRIVER, stage="connect") from error
+        raise Unavailable(f"the kubeconfig cannot be used: {error}", driver=DRIVER, step="connect") from error
     # Every agent holds a connection: a bounded pool would stop at its size.
     settings.connection_pool_maxsize = 0
     return Client(ApiClient(configuration=settings), found or "default")
@@ -215,7 +215,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
         for line in lines:
             yield line
         if len(rest) > _LONGEST_LINE:
-            raise DriverError("a watch sent a line without an end", driver=DRIVER, stage="watch")
+            raise DriverError("a watch sent a line without an end", driver=DRIVER, step="connect")
 
 
 def _parsed(text: str) -> Any:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import aiohttp  # noqa: F401 - its absence is this extra's; the heavy imports come with the first use
 
 from dutyfree.core.checkout import make
-from dutyfree.core.contract import Availability, Capabilities, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
 from dutyfree.core.errors import DutyfreeError, Unavailable
 from dutyfree.core.spec import Network
 from dutyfree.substrates.engine.options import check_options, dispatch_of, profile_of
@@ -39,7 +39,7 @@ _OPTIONS = ("dispatch", "profile", "ready", "kubeconfig", "context", "namespace"
 _PROBE_S = 10.0
 
 
-class KubernetesDriver:
+class KubernetesDriver(Driver):
     """The entry point's object."""
 
     name = "kubernetes"

@@ -72,7 +72,7 @@ class Owner:
         """Remove what dead owners have, and their Leases; the names of those."""
         found = await self._client.call("GET", self._leases(), query=[("labelSelector", LEASE_LABEL)])
         if not found.ok:
-            raise DriverError(f"cannot list leases: {found.message}", driver=DRIVER, stage="sweep")
+            raise DriverError(f"cannot list leases: {found.message}", driver=DRIVER, step="connect")
         dead = [lease["metadata"]["name"] for lease in found.body["items"] if self._is_dead(lease)]
         for name in dead:
             await self._drop(name)

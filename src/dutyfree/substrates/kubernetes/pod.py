@@ -105,7 +105,7 @@ class Pod:
             channels = await self.execute_raw(["sh", "-c", script])
         except Refused as error:
             if error.status in _FINAL:
-                raise DriverError(str(error), driver=DRIVER, stage="exec", sandbox=self.name) from error
+                raise DriverError(str(error), driver=DRIVER, step="exec", sandbox=self.name) from error
             return None
         try:
             greeting = await _line(channels)
@@ -120,7 +120,7 @@ class Pod:
             raise DriverError(
                 f"the image cannot hold a sandbox (it takes root, sh, head and mkfifo): {status.message}",
                 driver=DRIVER,
-                stage="boot",
+                step="ready",
                 sandbox=self.name,
             )
         return None
@@ -175,7 +175,7 @@ class Pod:
             "DELETE", self.client.place("pods", self.name), {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
         )
         if not reply.ok and reply.status != _ABSENT:
-            raise DriverError(f"cannot remove it: {reply.message}", driver=DRIVER, stage="destroy", sandbox=self.name)
+            raise DriverError(f"cannot remove it: {reply.message}", driver=DRIVER, step="destroy", sandbox=self.name)
 
     async def why(self) -> str | None:
         """What the cluster knows of its end."""
@@ -209,12 +209,12 @@ class _Watch:
     def late(self) -> DutyfreeError:
         """Why it took too long."""
         if is_unschedulable(self._last):
-            return Saturated(f"no node takes it: {is_unschedulable(self._last)}", driver=DRIVER, stage="create")
-        return DriverError(f"it was not ready within {START_S:g} s", driver=DRIVER, stage="ready")
+            return Saturated(f"no node takes it: {is_unschedulable(self._last)}", driver=DRIVER, step="create")
+        return DriverError(f"it was not ready within {START_S:g} s", driver=DRIVER, step="ready")
 
     def _see(self, event: Mapping[str, Any]) -> None:
         if event["type"] == "DELETED":
-            raise DriverError("its pod was deleted while it started", driver=DRIVER, stage="ready")
+            raise DriverError("its pod was deleted while it started", driver=DRIVER, step="ready")
         if event["type"] not in ("ADDED", "MODIFIED"):
             return
         self._last = event["object"]
@@ -232,9 +232,9 @@ async def post(client: Client, path: str, manifest: Mapping[str, Any]) -> dict[s
         made: dict[str, Any] = reply.body
         return made
     if reply.status == _FORBIDDEN and "exceeded quota" in reply.message:
-        raise Saturated(reply.message, driver=DRIVER, stage="create")
+        raise Saturated(reply.message, driver=DRIVER, step="create")
     what = str(manifest["kind"])
-    raise DriverError(f"the cluster refused to create a {what}: {reply.message}", driver=DRIVER, stage="create")
+    raise DriverError(f"the cluster refused to create a {what}: {reply.message}", driver=DRIVER, step="create")
 
 
 def _defaults(greeting: bytes) -> Defaults:

@@ -38,9 +38,9 @@ def check_alive(pod: Mapping[str, Any]) -> None:
             f"the node has no image {image!r} and cannot fetch it: {reason} {words}", field="image", driver=DRIVER
         )
     if reason in _NO_START:
-        raise DriverError(f"the node cannot start it: {reason} {words}", driver=DRIVER, stage="ready")
+        raise DriverError(f"the node cannot start it: {reason} {words}", driver=DRIVER, step="ready")
     if pod["status"].get("phase") in ("Failed", "Succeeded"):
-        raise DriverError(f"it ended at once: {end_of(pod)}", driver=DRIVER, stage="ready")
+        raise DriverError(f"it ended at once: {end_of(pod)}", driver=DRIVER, step="ready")
 
 
 def end_of(pod: Mapping[str, Any]) -> str | None:

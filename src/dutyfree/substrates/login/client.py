@@ -90,7 +90,7 @@ class Client:
                 f"{self.host} cannot be reached: {said.stderr or 'ssh says nothing'}",
                 enable=f"ssh {self.host} true",
                 driver="ssh",
-                stage="connect",
+                step="connect",
             )
         return said
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dutyfree.core.contract import Capabilities, Sandbox, Substrate
 from dutyfree.core.errors import DriverError, Misuse, Unavailable
-from dutyfree.core.pending import Pending, finish, finish_all
+from dutyfree.core.pending import finish, finish_all
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.substrates.boot import Birth, Defaults, agent_program, boot_agent
@@ -33,10 +33,12 @@ CAPABILITIES = Capabilities(
     dispatch="agent",
     networks=frozenset({"host"}),
     storages=frozenset({"disk", "memory"}),
+    users=True,
     stream=True,
     terminal=True,
     shell=True,
     forward=True,
+    process_tree=True,
     notes={
         "isolation": "commands run on the other machine as the user who logs in; the machine itself is the boundary",
         "limits": "the machine's own",
@@ -68,10 +70,6 @@ class SshSubstrate(Substrate):
         """Called when a sandbox has ended: for an owner of the whole machine."""
         self._boxes: dict[str, Sandbox] = {}
         self._closed = False
-
-    def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
-        """As the contract says; asked for nothing in particular, it gives the one network it has."""
-        return super().create(spec or Spec(network="host"))
 
     async def _create(self, spec: Spec) -> Sandbox:
         start_ns = now_ns()
@@ -173,4 +171,4 @@ async def _install(client: Client, agent: Path, program: str) -> None:
     script = f'umask 077; mkdir -p "$(dirname {path})" && cat >{fresh} && chmod 700 {fresh} && mv {fresh} {path}'
     said = await client.say(script, stdin=agent.read_bytes())
     if said.code != 0:
-        raise Unavailable(f"the agent cannot be put on {client.host}: {said.stderr}", driver="ssh", stage="connect")
+        raise Unavailable(f"the agent cannot be put on {client.host}: {said.stderr}", driver="ssh", step="connect")

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dutyfree.core.contract import Availability, Capabilities, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
 from dutyfree.core.errors import Misuse
 from dutyfree.core.spec import Storage
 from dutyfree.image.store import Store
@@ -24,7 +24,7 @@ STORAGES: frozenset[Storage] = frozenset({"memory"})
 _MOST = 64
 
 
-class MicrovmDriver:
+class MicrovmDriver(Driver):
     """The entry point's object."""
 
     name = "microvm"

@@ -68,6 +68,11 @@ class MicrovmSubstrate(OwningSubstrate):
         """There is a snapshot of that name."""
         return image.startswith(SNAPSHOT_PREFIX) and self._saved(image.removeprefix(SNAPSHOT_PREFIX)) is not None
 
+    async def remove_snapshot(self, key: str) -> None:
+        """Delete its template; clones of it are not disturbed."""
+        if (there := self._saved(key)) is not None:
+            await LiveSnapshot(key=key, template=there, forget=self._forget).remove()
+
     def stock(self, template: Template) -> Stock:
         """The processes that wait for a template."""
         if template.path not in self._stocks:

@@ -30,10 +30,12 @@ AGENT = Capabilities(
     limits=frozenset({"cpus", "memory_bytes"}),
     networks=frozenset({"none", "host"}),
     storages=frozenset({"memory", "disk"}),
+    users=True,
     stream=True,
     terminal=True,
     shell=True,
     forward=True,
+    process_tree=True,
     notes=_NOTES,
 )
 
@@ -43,8 +45,6 @@ API = Capabilities(
     limits=AGENT.limits,
     networks=AGENT.networks,
     storages=AGENT.storages,
-    users=False,
-    process_tree=False,
     notes={**_NOTES, **API_NOTES, "users": "an exec call has no user; use dispatch=agent"},
 )
 

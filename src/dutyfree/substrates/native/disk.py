@@ -64,7 +64,7 @@ def _make_template(template: Path, size_bytes: int, files: int) -> None:
         if done.returncode != 0:
             message = " ".join(done.stderr.decode(errors="replace").strip().splitlines()[-1:])
             failure = Saturated if os.strerror(errno.ENOSPC) in message else DriverError
-            raise failure(f"mkfs.ext4 failed in {template.parent}: {message}", driver="native", stage="create")
+            raise failure(f"mkfs.ext4 failed in {template.parent}: {message}", driver="native", step="create")
         with image.open("rb") as file:
             os.fsync(file.fileno())
         image.rename(template)

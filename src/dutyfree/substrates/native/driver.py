@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dutyfree.core.checkout import make
-from dutyfree.core.contract import Availability, Capabilities, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.substrates.native.machine import Best
 from dutyfree.substrates.native.substrate import native_capabilities, open_native
@@ -31,7 +31,7 @@ def program(name: str) -> Path:
     return Path(__file__).parents[2] / "_native" / name
 
 
-class NativeDriver:
+class NativeDriver(Driver):
     """The entry point's object."""
 
     name = "native"

@@ -91,7 +91,7 @@ class NativeSandbox(AgentSandbox):
         except DutyfreeError as error:
             await self.destroy()
             message = f"it could not be reset and was destroyed: {error.message}"
-            raise DriverError(message, driver="native", stage="reset", sandbox=self.id) from error
+            raise DriverError(message, driver="native", step="reset", sandbox=self.id) from error
 
     async def leave(self, why: str) -> None:
         """End what was begun so far; for the substrate."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dutyfree.core.errors import DriverError, SandboxLost, Saturated, Unavailable
+from dutyfree.core.errors import DriverError, SandboxLost, Saturated, Step, Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.core.timeline import now_ns
 
@@ -201,7 +201,7 @@ class Spawner:
         if len(self._free_layers) > _REUSE_AFTER or (self._last_layer + 1 >= _MAX_KNOWN and self._free_layers):
             return self._free_layers.popleft()
         if self._last_layer + 1 >= _MAX_KNOWN:
-            raise Saturated(f"{_MAX_KNOWN - 1} layers are in use", driver="native", stage="image")
+            raise Saturated(f"{_MAX_KNOWN - 1} layers are in use", driver="native", step="image")
         self._last_layer += 1
         return self._last_layer
 
@@ -352,7 +352,7 @@ class Spawner:
             answer = self._layer_answers.pop(tag)
             if error:
                 self._layers = {path: known for path, known in self._layers.items() if known.number != tag}
-                answer.set_exception(DriverError(f"{detail}: {os.strerror(error)}", driver="native", stage="image"))
+                answer.set_exception(DriverError(f"{detail}: {os.strerror(error)}", driver="native", step="image"))
             else:
                 answer.set_result(None)
         elif kind == _EVENT_SAVED:
@@ -363,7 +363,7 @@ class Spawner:
             if kind == _EVENT_FAILED:
                 message = f"cannot {detail}: {os.strerror(error)}"
                 failure = Saturated if error in FULL else DriverError
-                sandbox.failed.set_result(failure(message, driver="native", stage="create"))
+                sandbox.failed.set_result(failure(message, driver="native", step="create"))
             sandbox.gone.set_result(GONE_REASONS[reason])
 
     def _handle_ready(self, error: int, detail: str) -> None:
@@ -408,12 +408,12 @@ def _identity(path: Path) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
-def _settle(answer: asyncio.Future[Any] | None, error: int, detail: str, stage: str) -> None:
+def _settle(answer: asyncio.Future[Any] | None, error: int, detail: str, step: Step) -> None:
     if answer is None or answer.done():
         return
     if error:
         failure = Saturated if error in FULL else DriverError
-        answer.set_exception(failure(f"cannot {detail}: {os.strerror(error)}", driver="native", stage=stage))
+        answer.set_exception(failure(f"cannot {detail}: {os.strerror(error)}", driver="native", step=step))
     else:
         counts = [int(count) for count in detail.split(";") if count]
         answer.set_result(Copied(*counts) if counts else None)

@@ -99,7 +99,7 @@ class States:
             raise Unsupported(
                 f"it stands on {len(plan.order.layers)} layers, image and saved states together: there can be no more",
                 driver="native",
-                stage="snapshot",
+                step="snapshot",
             )
         if key is not None:
             check_snapshot(key)
@@ -120,6 +120,10 @@ class States:
             await asyncio.to_thread(self._store.remove_snapshot, state.key)
         elif known is not None:
             self.drop(state.saved)
+
+    async def remove(self, key: str) -> None:
+        """Take the state of that key from view."""
+        await self.discard(self._states.get(SNAPSHOT_PREFIX + key) or State(key=key, image=None))
 
     async def inherit(self, state: State) -> None:
         """A fork of the state has ended, or will not come."""
@@ -169,7 +173,7 @@ class States:
                 await asyncio.shield(publishing)
         except OSError as error:
             what = f"cannot keep the snapshot: {error.strerror or error}"
-            raise DriverError(what, driver="native", stage="snapshot") from error
+            raise DriverError(what, driver="native", step="snapshot") from error
         except asyncio.CancelledError:
             # One with a key stays if it was complete; nobody would remove one without.
             if publishing is not None and publishing.exception() is None and key is None:

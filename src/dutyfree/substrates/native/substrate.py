@@ -71,6 +71,7 @@ def native_capabilities(spawner: Machine) -> Capabilities:
         egress=True,
         storages=frozenset({"memory", "disk"} if spawner.idmap else {"memory"}),
         users=spawner.idmap,
+        process_tree=True,
         stream=True,
         terminal=True,
         shell=True,
@@ -86,6 +87,7 @@ class NativeSubstrate(Substrate):
     """Hands out sandboxes made by one spawner; they live as long as it."""
 
     name = "native"
+    _chooses_network = True  # a spec without one has none
 
     def __init__(self, spawner: Spawner, store: Store, version: str, *, verify: Depth = "quick") -> None:
         self.version = version
@@ -236,7 +238,7 @@ class NativeSubstrate(Substrate):
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         except OSError as error:
-            raise Saturated(f"cannot open a stream: {error.strerror}", driver="native", stage="create") from error
+            raise Saturated(f"cannot open a stream: {error.strerror}", driver="native", step="create") from error
         disk_fd = None
         try:
             if spec.storage == "disk":
@@ -262,9 +264,7 @@ class NativeSubstrate(Substrate):
             raise
         except OSError as error:
             failure = Saturated if error.errno in FULL else DriverError
-            raise failure(
-                f"cannot make a disk in {place}: {error.strerror}", driver="native", stage="create"
-            ) from error
+            raise failure(f"cannot make a disk in {place}: {error.strerror}", driver="native", step="create") from error
 
     async def _greet(self, link: Link, tag: int) -> None:
         try:
@@ -273,7 +273,7 @@ class NativeSubstrate(Substrate):
             failure = self._spawner.failure(tag)
             if failure.done():
                 raise failure.result() from None
-            raise DriverError(error.message, driver="native", stage="create") from error
+            raise DriverError(error.message, driver="native", step="create") from error
 
     async def _join_network(self, box: NativeSandbox) -> None:
         try:
@@ -350,6 +350,10 @@ class NativeSubstrate(Substrate):
             raise
         self._heirs[box] = state
         return box
+
+    async def remove_snapshot(self, key: str) -> None:
+        """Give up a state, in memory or in the store."""
+        await finish(self._states.remove(key))
 
     def _removed(self, image: str) -> None:
         self._plans = {kind: plan for kind, plan in self._plans.items() if kind[0] != image}

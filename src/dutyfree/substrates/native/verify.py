@@ -66,7 +66,7 @@ class Verifier:
         if differences:
             more = f" and {len(differences) - _NAMED} more" if len(differences) > _NAMED else ""
             message = f"it is not as at the start: {'; '.join(differences[:_NAMED])}{more}"
-            raise DriverError(message, driver="native", stage="reset")
+            raise DriverError(message, driver="native", step="reset")
 
     async def close(self) -> None:
         """Wait for witnesses under way: nobody asks for them any more."""

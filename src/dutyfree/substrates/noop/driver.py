@@ -11,6 +11,7 @@ from dutyfree.core.contract import (
     Availability,
     Capabilities,
     Command,
+    Driver,
     FileInfo,
     Sandbox,
     Substrate,
@@ -28,8 +29,7 @@ CAPABILITIES = Capabilities(
     isolation="none",
     dispatch="api",
     networks=frozenset({"host", "none"}),
-    users=False,
-    process_tree=False,
+    storages=frozenset({"memory"}),
     notes={"isolation": "nothing is run at all", "process_tree": "there are no processes"},
 )
 
@@ -40,6 +40,7 @@ class NoopSandbox(Sandbox):
     def __init__(self, number: int, spec: Spec) -> None:
         self.id = f"noop-{number}"
         self.spec = spec
+        self.network = spec.network or "none"
         self.capabilities = CAPABILITIES
         self.timeline = Timeline()
         self._tree: Tree | None = Tree()
@@ -174,7 +175,7 @@ class NoopSubstrate(Substrate):
         self._boxes.clear()
 
 
-class NoopDriver:
+class NoopDriver(Driver):
     """The entry point's object."""
 
     name = "noop"

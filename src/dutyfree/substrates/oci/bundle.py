@@ -80,9 +80,7 @@ class Bundle:
             raise
         if code != 0:
             ours.close()
-            raise DriverError(
-                f"cannot start it: {said(log) or f'exit code {code}'}", driver=self.driver, stage="create"
-            )
+            raise DriverError(f"cannot start it: {said(log) or f'exit code {code}'}", driver=self.driver, step="create")
         return ours
 
     async def remove(self) -> None:

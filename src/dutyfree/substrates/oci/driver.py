@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from dutyfree.core.contract import Availability, Capabilities, Dispatch, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Dispatch, Driver, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.substrates.engine.options import check_options, dispatch_of
 from dutyfree.substrates.oci.program import enable, find_program, obstacle, version_of
 from dutyfree.substrates.oci.substrate import Flags, Runtime, open_runtime
 
 
-class RuntimeDriver(ABC):
+class RuntimeDriver(Driver):
     """A driver says what its program is called with and what that offers."""
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
+    name: str
+    summary: str
     variants: ClassVar[tuple[str, Sequence[str]]]
     """An option of the driver's own and its values, the default first."""
     overlays: ClassVar[bool] = False

@@ -55,6 +55,7 @@ def runtime_capabilities(
         limits=limits,
         networks=frozenset({"none", "host"}),
         storages=frozenset({"memory", "disk"}),
+        users=True,
         stream=agent,
         terminal=agent,
         shell=agent,

@@ -24,7 +24,7 @@ CAPABILITIES = Capabilities(
     limits=frozenset({"cpus", "memory_bytes"}),
     networks=frozenset({"host"}),
     storages=frozenset({"memory", "disk"}),
-    process_tree=False,
+    users=True,
     notes={
         **HOSTED_NOTES,
         "isolation": "a container of the server's engine; a server may be set up with a stronger runtime, and does not tell",

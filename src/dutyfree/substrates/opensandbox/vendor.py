@@ -160,7 +160,7 @@ class OpenSandboxMachine:
             await self._check_alive(error)
             raise
         if ended is None:
-            failure = DriverError("the server's answer ended before the command did", driver=NAME, stage="exec")
+            failure = DriverError("the server's answer ended before the command did", driver=NAME, step="exec")
             await self._check_alive(failure)
             raise failure
         return ended
@@ -225,7 +225,7 @@ def _classify(error: BaseException, words: str) -> DutyfreeError:
     if isinstance(error, SandboxApiException):
         return _classify_answer(error.status_code or 0, error.error.code, words)
     if isinstance(error, SandboxReadyTimeoutException):
-        return DriverError(f"the sandbox did not become ready: {words}", driver=NAME, stage="create")
+        return DriverError(f"the sandbox did not become ready: {words}", driver=NAME, step="create")
     if isinstance(error, SandboxConnectionException | SandboxTimeoutException):
         return Unavailable(words, driver=NAME)
     if isinstance(error, InvalidArgumentException):

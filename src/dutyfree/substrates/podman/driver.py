@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dutyfree.core.contract import Availability, Capabilities, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.substrates.engine.http import Http
@@ -53,7 +53,7 @@ class PodmanSubstrate(EngineSubstrate):
             await self.service.close()
 
 
-class PodmanDriver:
+class PodmanDriver(Driver):
     """The entry point's object."""
 
     name = "podman"

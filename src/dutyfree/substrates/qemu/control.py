@@ -33,7 +33,7 @@ class Control:
         """Wait until the machine has booted."""
         line = await self._line()
         if line != "ready":
-            raise DriverError(f"the machine says {line!r} instead of ready", driver=self._driver, stage="boot")
+            raise DriverError(f"the machine says {line!r} instead of ready", driver=self._driver, step="ready")
 
     async def order(self, *lines: str) -> None:
         """Give orders, all at once, and wait until each was done."""
@@ -47,7 +47,7 @@ class Control:
                 number = answer.removeprefix("failed ")
                 why = os.strerror(int(number)) if number.isdecimal() else answer
                 raise DriverError(
-                    f"the machine cannot {line.split(maxsplit=1)[0]}: {why}", driver=self._driver, stage="boot"
+                    f"the machine cannot {line.split(maxsplit=1)[0]}: {why}", driver=self._driver, step="ready"
                 )
 
     def close(self) -> None:

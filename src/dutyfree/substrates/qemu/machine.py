@@ -150,7 +150,7 @@ def _start(argv: Sequence[str], fds: Descriptors, driver: str) -> subprocess.Pop
             argv, stdin=subprocess.DEVNULL, stdout=fds.console, stderr=fds.console, cwd="/", pass_fds=inherited
         )
     except OSError as error:
-        raise DriverError(f"cannot start {argv[0]}: {error.strerror}", driver=driver, stage="create") from error
+        raise DriverError(f"cannot start {argv[0]}: {error.strerror}", driver=driver, step="create") from error
 
 
 def _under(hardware: Hardware) -> list[str]:
@@ -181,7 +181,7 @@ async def speaking(machine: Machine) -> None:
         await machine.monitor.greet()
     except SandboxLost as error:
         why = await machine.words()
-        raise DriverError(f"QEMU did not start: {why or error}", driver=machine.driver, stage="create") from error
+        raise DriverError(f"QEMU did not start: {why or error}", driver=machine.driver, step="create") from error
 
 
 async def booted(machine: Machine) -> None:
@@ -192,7 +192,7 @@ async def booted(machine: Machine) -> None:
             await machine.control.ready()
     except TimeoutError as error:
         why = await machine.words()
-        raise DriverError(f"not booted within {BOOT_S:g} s: {why}", driver=machine.driver, stage="boot") from error
+        raise DriverError(f"not booted within {BOOT_S:g} s: {why}", driver=machine.driver, step="ready") from error
     except SandboxLost as error:
         why = await machine.words()
-        raise DriverError(f"it did not boot: {why or error.message}", driver=machine.driver, stage="boot") from error
+        raise DriverError(f"it did not boot: {why or error.message}", driver=machine.driver, step="ready") from error

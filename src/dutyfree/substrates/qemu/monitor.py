@@ -43,7 +43,7 @@ class Monitor:
                 continue
             if "error" in answer:
                 words = str(answer["error"].get("desc", answer["error"]))
-                raise DriverError(f"{command}: {words}", driver=self._driver, stage="monitor")
+                raise DriverError(f"{command}: {words}", driver=self._driver, step="create")
             return answer.get("return")
 
     def close(self) -> None:

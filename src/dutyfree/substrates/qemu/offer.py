@@ -42,6 +42,7 @@ def machine_capabilities(dispatch: Dispatch, accel: Accel, storages: frozenset[S
         limits=frozenset({"cpus", "memory_bytes", "pids", "disk_bytes", "files"}),
         networks=frozenset({"none"}),
         storages=storages,
+        users=True,
         stream=agent,
         terminal=agent,
         shell=agent,

@@ -56,8 +56,8 @@ async def _completed(machine: Machine, what: str) -> None:
         status = str((answer or {}).get("status", ""))
         if status in ("failed", "cancelled"):
             why = (answer or {}).get("error-desc") or await machine.words() or status
-            raise DriverError(f"the state was not {what}: {why}", driver=machine.driver, stage="state")
+            raise DriverError(f"the state was not {what}: {why}", driver=machine.driver, step="snapshot")
         return status if status == "completed" else None
 
     if await poll(ask, deadline_s=PATIENCE_S) is None:
-        raise DriverError(f"the state was not {what} within {PATIENCE_S:g} s", driver=machine.driver, stage="state")
+        raise DriverError(f"the state was not {what} within {PATIENCE_S:g} s", driver=machine.driver, step="snapshot")

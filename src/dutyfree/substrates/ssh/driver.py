@@ -9,12 +9,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 
-from dutyfree.core.contract import Availability, Capabilities, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
 from dutyfree.substrates.login.client import Client
 from dutyfree.substrates.login.substrate import CAPABILITIES, open_ssh
 
 
-class SshDriver:
+class SshDriver(Driver):
     """The entry point's object."""
 
     name = "ssh"

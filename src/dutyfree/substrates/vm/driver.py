@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from dutyfree.core.contract import Availability, Capabilities, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.spec import Storage
 from dutyfree.image.store import Store
@@ -24,7 +24,7 @@ from dutyfree.substrates.vm.substrate import VmSubstrate
 STORAGES: frozenset[Storage] = frozenset({"memory", "disk"})
 
 
-class VmDriver:
+class VmDriver(Driver):
     """The entry point's object."""
 
     name = "vm"

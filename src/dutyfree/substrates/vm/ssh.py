@@ -79,7 +79,7 @@ class Keys:
             command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "dutyfree", "-f", str(path / name)]
             made = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
             if made.returncode != 0:
-                raise DriverError(f"ssh-keygen failed: {made.stderr.strip()}", stage="keys")
+                raise DriverError(f"ssh-keygen failed: {made.stderr.strip()}", step="create")
         (path / "known").write_text(f"dutyfree {(path / 'host.pub').read_text()}")
         return cls(path=path)
 
@@ -105,7 +105,7 @@ async def forwarded_port(machine: Machine) -> int:
     said = await machine.monitor.call("human-monitor-command", {"command-line": "info usernet"})
     match = _FORWARD.search(str(said))
     if match is None:
-        raise DriverError("QEMU names no forwarded port", driver=machine.driver, stage="create")
+        raise DriverError("QEMU names no forwarded port", driver=machine.driver, step="create")
     return int(match[1])
 
 

@@ -11,7 +11,14 @@ from dutyfree.substrates.api.execution import Ended, Execution, Sink
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.hosted.substrate import HostedSubstrate
 
-CAPABILITIES = Capabilities(isolation="vm", dispatch="api", networks=frozenset({"none", "host"}))
+CAPABILITIES = Capabilities(
+    isolation="vm",
+    dispatch="api",
+    networks=frozenset({"none", "host"}),
+    storages=frozenset({"memory"}),
+    users=True,
+    process_tree=True,
+)
 
 
 class PaperMachine:

@@ -20,7 +20,9 @@ def booted(execute: Execute) -> list[str]:
         async def release() -> None:
             released.append("once")
 
-        capabilities = Capabilities(isolation="kernel", dispatch="agent")
+        capabilities = Capabilities(
+            isolation="kernel", dispatch="agent", networks=frozenset({"none"}), storages=frozenset({"memory"})
+        )
         birth = Birth(driver="vendor", id="one", spec=Spec(), capabilities=capabilities, release=release)
         await boot_by_exec(birth, execute)
 
