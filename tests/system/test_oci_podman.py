@@ -10,8 +10,11 @@ import pytest
 from support.daemons import detached, end, wait_for
 from tree import of_export, of_store
 
+from dutyfree.image.oci.document import this_platform
+from dutyfree.image.oci.intake import import_image
 from dutyfree.image.store import Store
 from dutyfree.substrates.engine.options import ask
+from dutyfree.substrates.engine.save import stored_image
 
 pytestmark = pytest.mark.slow("container engines and runtimes")
 
@@ -72,3 +75,40 @@ def test_an_image_of_podmans_storage_is_what_podman_exports(podman, tmp_path: Pa
     assert ours == theirs
     assert ours["etc/deep/b"][2:4] == (7, 8)
     assert (manifest.env["GREETING"], manifest.cwd) == ("hello", "/made/by/workdir")
+
+
+def run_import(home: Path, *words: object) -> str:
+    command = [sys.executable, "-m", "dutyfree.cli.main", "image", "import", *map(str, words)]
+    environ = os.environ | {"DUTYFREE_HOME": str(home)}
+    return subprocess.run(command, check=True, env=environ, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("form", ["docker-archive", "oci-archive", "docker-dir", "oci-dir"])
+def test_whatever_podman_saves_is_the_image_of_its_storage(podman, tmp_path: Path, form: str):
+    command, socket = podman
+    (tmp_path / "fs/etc").mkdir(parents=True)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    subprocess.run([*command, "build", "-q", "-t", "made", tmp_path], check=True, capture_output=True)
+    subprocess.run([*command, "save", "-q", f"--format={form}", "-o", tmp_path / "saved", "made"], check=True)
+    home = tmp_path / "home"
+    said = run_import(home, tmp_path / "saved", "--name", "saved")
+    key = said.rpartition("key ")[2]
+    assert run_import(home, "podman:localhost/made", "--socket", socket, "--name", "live").endswith(key)
+
+
+def test_an_image_whose_layers_are_there_is_not_saved_again(podman, tmp_path: Path):
+    command, socket = podman
+    (tmp_path / "fs").mkdir()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    subprocess.run([*command, "build", "-q", "-t", "made", tmp_path], check=True, capture_output=True)
+    store = Store(tmp_path / "home")
+    keys, archives = [], [tmp_path / "first.tar", tmp_path / "second.tar"]
+    for archive in archives:
+        stored = stored_image(socket, "podman", "made", archive, reference=None, platform=this_platform())
+        with stored as source:
+            keys.append(import_image(store, source).key)
+    store.close()
+    assert keys[0] == keys[1]
+    assert [archive.exists() for archive in archives] == [True, False]

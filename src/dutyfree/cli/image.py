@@ -13,6 +13,7 @@ from dutyfree.cli import image_intake
 from dutyfree.cli.words import human, printable, size
 from dutyfree.core.errors import Misuse
 from dutyfree.image.catalogue import Row, catalogue, remove
+from dutyfree.image.names import ALIAS
 from dutyfree.image.store import Store
 
 HELP = "build, import, pull, export, list, verify and remove images of the native substrate"
@@ -111,26 +112,41 @@ def _list(store: Store, args: argparse.Namespace) -> int:
 
 
 def _verify(store: Store, args: argparse.Namespace) -> int:
-    from dutyfree.image.resolve import resolve  # noqa: PLC0415 (as in _build)
+    from dutyfree.image.resolve import remedy, resolve  # noqa: PLC0415 (as in _build)
     from dutyfree.image.verify import verify  # noqa: PLC0415
 
     manifest = None
     if args.name is not None:
-        manifest = store.manifest(resolve(args.name, store).key)
+        # By its name where it has one: what cannot be resolved can still be looked at.
+        key = store.named(args.name)
+        manifest = (store.manifest(key) if key is not None else None) or store.manifest(resolve(args.name, store).key)
         if manifest is None:
             raise Misuse(f"{args.name!r} is used where it is: there is nothing to compare it with", field="name")
     words = {True: "intact", False: "DAMAGED", None: "made without a digest"}
+    broken: set[str] = set()
     verdicts = []
     for verdict in verify(store, manifest):
         verdicts.append(verdict)
         if not args.json:
             used = ", ".join(key[:12] for key in verdict.images) or "no image"
-            print(f"{verdict.layer.key[:12]}  {human(verdict.layer.size_bytes)}  {words[verdict.intact]}  ({used})")
-    damaged = sum(verdict.intact is False for verdict in verdicts)
+            word = "MISSING" if verdict.missing else words[verdict.intact]
+            print(f"{verdict.layer.key[:12]}  {human(verdict.layer.size_bytes)}  {word}  ({used})")
+        if verdict.intact is False:
+            broken.update(verdict.images)
+    lost = [name for name, key in store.names().items() if key != ALIAS and store.manifest(key) is None]
+    lost = [name for name in lost if args.name in (None, name)]
+    damaged = sum(verdict.intact is False for verdict in verdicts) + len(lost)
     if args.json:
         print(json.dumps({"layers": [asdict(verdict) for verdict in verdicts], "damaged": damaged}, indent=2))
     elif damaged:
-        print(f"{damaged} damaged: remove the images named, and import them again", file=sys.stderr)
+        print(f"{damaged} damaged or missing; each of these makes an image whole again:", file=sys.stderr)
+        for row in catalogue(store):
+            found = store.manifest(row.key) if row.key in broken else None
+            if found is not None:
+                name = row.name or (found.source if found.source.startswith("/") else "")
+                print(f"  {printable(remedy(found, name))}", file=sys.stderr)
+        for name in lost:
+            print(f"  dutyfree image remove {name}, and import it again", file=sys.stderr)
     return 1 if damaged else 0
 
 

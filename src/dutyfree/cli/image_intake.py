@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -37,7 +36,9 @@ def add_arguments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verb.add_argument("--max-size", type=size, metavar="SIZE", help="refuse more than this unpacked, as in 20G")
         verb.add_argument("--force", action="store_true", help="take the name from the image that has it")
     source.add_argument("--name", required=True, help="what to call it")
-    pull.add_argument("--name", help="what to call it; the last part of the repository by default")
+    pull.add_argument(
+        "--name", help="what to call it; by default the last part of the repository, and its tag: python-3.12"
+    )
 
 
 def bring(store: Store, args: argparse.Namespace) -> int:
@@ -63,7 +64,7 @@ def pull(store: Store, args: argparse.Namespace) -> int:
     from dutyfree.image.oci.reference import parse_reference  # noqa: PLC0415
 
     reference = parse_reference(args.reference)
-    name = args.name or reference.repository.rpartition("/")[2]
+    name = args.name or reference.short
     _check_free(store, name, force=args.force)
     try:
         from dutyfree.image.oci.registry import Registry  # noqa: PLC0415
@@ -112,21 +113,21 @@ def _from_path(store: Store, path: Path, args: argparse.Namespace, max_bytes: in
 
 
 def _from_engine(store: Store, kind: str, image: str, args: argparse.Namespace, max_bytes: int) -> Manifest:
-    from dataclasses import replace  # noqa: PLC0415
-
-    from dutyfree.image.oci import layout  # noqa: PLC0415
     from dutyfree.image.oci.document import this_platform  # noqa: PLC0415
     from dutyfree.image.oci.intake import import_image  # noqa: PLC0415
-    from dutyfree.substrates.engine.save import find_socket, save  # noqa: PLC0415
+    from dutyfree.substrates.engine.save import find_socket, stored_image  # noqa: PLC0415
 
     with store.draft_layer() as draft:
-        archive = draft.path / "image.tar"
-        asyncio.run(save(args.socket or find_socket(kind, os.environ), kind, image, archive))
-        with layout.opened(archive) as shelf:
-            found = layout.find(
-                shelf, name=str(args.path), reference=args.reference, platform=args.platform or this_platform()
-            )
-            return import_image(store, replace(found, name=f"{kind}:{image}"), max_bytes=max_bytes)
+        stored = stored_image(
+            args.socket or find_socket(kind, os.environ),
+            kind,
+            image,
+            draft.path / "image.tar",
+            reference=args.reference,
+            platform=args.platform or this_platform(),
+        )
+        with stored as source:
+            return import_image(store, source, max_bytes=max_bytes)
 
 
 def _keep(store: Store, name: str, manifest: Manifest) -> int:

@@ -130,7 +130,7 @@ def _from_packages(store: Store, tool: Tool, *, progress: Progress, force: bool)
         raise Unavailable("this machine has no apt sources of its own release to build from", driver="native")
     wanted = recipe(tool, origin)
     before = _own_key(store)
-    manifest = store.manifest(before) if before is not None else None
+    manifest = store.whole(before) if before is not None else None
     if manifest is not None and manifest.recipe == wanted and not force:
         return Built(tool=tool, manifest=manifest, cached=True, notes=manifest.notes)
     about = About(kind="bench", source=f"{tool} {origin.suite} {origin.architecture}", recipe=wanted)

@@ -85,6 +85,11 @@ class Images(Names):
         """What is known of the image with that key; None: there is no such image."""
         return self._read(self.directory(key))
 
+    def whole(self, key: str) -> Manifest | None:
+        """The same, but None also where one of its layers is missing, or was found damaged: it must be made again."""
+        manifest = self.manifest(key)
+        return manifest if manifest is not None and all(map(self.layers.is_sound, manifest.layers)) else None
+
     def manifests(self) -> list[Manifest]:
         """Every image here, oldest first."""
         found = [self._read(Path(entry.path)) for entry in scan(self.root / "images")]

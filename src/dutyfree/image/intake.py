@@ -24,7 +24,10 @@ from dutyfree.image.stream import Hashed, decompressed, from_directory
 
 _FORMAT = "rootfs-1"
 _CHUNK_BYTES = 1 << 20
-_SAVED = re.compile(r"(\./)?(blobs|oci-layout|index\.json|manifest\.json|repositories|[0-9a-f]{64}(\.json)?)(/|$)")
+_SAVED = re.compile(
+    r"(\./)?(blobs|oci-layout|index\.json|manifest\.json|repositories|(sha256:)?[0-9a-f]{64}(\.json|\.tar(\.gz)?)?)(/|$)"
+)
+"""What the first member of a saved image is called: docker's, podman's and skopeo's, crane's and kaniko's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,13 +55,16 @@ def import_archive(store: Store, path: Path, *, about: About | None = None, max_
         before = stamp(os.fstat(file.fileno()))
         key = _key(_digest(file))
         with store.exclusive(key):
-            manifest = store.manifest(key)
+            manifest = store.whole(key)
             if manifest is None:
                 file.seek(0)
                 with store.building() as building:
                     result = unpack(decompressed(file), building.rootfs, max_bytes=max_bytes)
                     if stamp(os.fstat(file.fileno())) != before:
                         raise Misuse(f"{path} changed while it was read", field="image", driver="native")
+                    if about.kind == "archive" and image_rootfs.is_saved_image(building.rootfs):
+                        # Whoever saved it began with another member than all who are known.
+                        return import_path(store, path, max_bytes=max_bytes)
                     manifest = _publish(store, building, key, result, about)
     return manifest
 
@@ -66,7 +72,7 @@ def import_archive(store: Store, path: Path, *, about: About | None = None, max_
 def import_directory(store: Store, path: Path, *, about: About | None = None, max_bytes: int = MAX_BYTES) -> Manifest:
     """A frozen copy of a directory, as an image. Blocks."""
     about = about or About(kind="directory", source=os.fspath(path))
-    image_rootfs.check(path, name=os.fspath(path))
+    image_rootfs.check(path, name=os.fspath(path), imported=True)
     with store.building() as building, from_directory(path) as stream:
         hashed = Hashed(stream)
         result = unpack(hashed, building.rootfs, max_bytes=max_bytes)
@@ -74,7 +80,7 @@ def import_directory(store: Store, path: Path, *, about: About | None = None, ma
         while hashed.read(_CHUNK_BYTES):
             pass
         key = _key(hashed.digest.hexdigest())
-        return store.manifest(key) or _publish(store, building, key, result, about)
+        return store.whole(key) or _publish(store, building, key, result, about)
 
 
 def holds_image(file: IO[bytes]) -> bool:
@@ -89,7 +95,7 @@ def holds_image(file: IO[bytes]) -> bool:
 
 
 def _publish(store: Store, building: Building, key: str, result: Unpacked, about: About) -> Manifest:
-    image_rootfs.check(building.rootfs, name=about.source)
+    image_rootfs.check(building.rootfs, name=about.source, imported=True)
     manifest = Manifest(
         key=key,
         kind=about.kind,

@@ -2,6 +2,7 @@
 
     <root>/layers/<key>/rootfs      an overlayfs layer: whiteouts are devices 0:0, opaque directories have an attribute
     <root>/layers/<key>/layer.json  what it is
+    <root>/layers/<key>/damaged     verification found that it is no longer what it was: to be replaced
 
 A layer appears by one rename and is never changed afterwards. It is kept while an image names it (one that was removed
 but is still in use counts), or while a process holds a shared flock on its directory, as whoever published it does until
@@ -24,6 +25,8 @@ from pathlib import Path
 from dutyfree.core import fault
 from dutyfree.image.digest import measure
 from dutyfree.image.place import Building, Place, scan, sync, try_lock
+
+_DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +80,16 @@ class Layers:
         except (FileNotFoundError, ValueError, TypeError, AttributeError):
             return None
 
+    def is_sound(self, key: str) -> bool:
+        """Whether the layer is there, and no verification has found it damaged."""
+        path = self.path(key)
+        return path.exists() and (path == Path(key) or not (self.directory(key) / _DAMAGED).exists())
+
+    def mark_damaged(self, key: str) -> None:
+        """Let the next import that has this layer replace it. Images and sandboxes that have it keep it until then."""
+        with self._place.locked(), contextlib.suppress(FileNotFoundError):
+            (self.directory(key) / _DAMAGED).touch()
+
     def all(self) -> list[Layer]:
         """Every layer here."""
         found = (self.get(entry.name) for entry in scan(self._place.root / "layers"))
@@ -100,6 +113,10 @@ class Layers:
             self._add(key, fd)
             return True
 
+    def hold_sound(self, key: str) -> bool:
+        """The same, but False also for a layer that was found damaged: `publish` replaces it."""
+        return self.is_sound(key) and self.hold(key)
+
     def _add(self, key: str, fd: int) -> None:
         self._held[key] = fd, self._held.get(key, (fd, 0))[1] + 1
 
@@ -122,7 +139,9 @@ class Layers:
         source: str = "",
         notes: tuple[str, ...] = (),
     ) -> Layer:
-        """Make what is in the draft a layer, by one rename; held by us. If the key is taken, that layer stays.
+        """Make what is in the draft a layer, by one rename; held by us.
+
+        If the key is taken, that layer stays, unless it was found damaged: then the draft replaces it.
 
         key: None is the digest of the content · hashed: the content is read, so that it can be verified later (without
         this and without a key, the key is a random one) · durable: on disk before it is visible.
@@ -143,6 +162,8 @@ class Layers:
             sync(draft.lock_fd)
         with self._guard, self._place.locked():
             fault.at("dutyfree.store.publish", key)
+            if self.directory(key).exists() and not self.is_sound(key):
+                self._place.discard(self.directory(key))
             made = self._rename(draft.path, key)
             fd = os.dup(draft.lock_fd) if made else os.open(self.directory(key), os.O_RDONLY | os.O_DIRECTORY)
             # From exclusive to shared, or afresh; nobody looks before the store's lock is free.

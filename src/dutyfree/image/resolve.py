@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -102,6 +103,12 @@ def _find(name: str, store: Store) -> Image:
         return _host(name, store)
     if key is not None and (image := _stored(name, key, store)) is not None:
         return image
+    if key is not None and store.named(name) == key:
+        raise Unavailable(
+            f"image {name!r} is damaged: {store.directory(key)}/image.json cannot be read",
+            enable=f"dutyfree image remove {name}, and import it again",
+            driver="native",
+        )
     if name == "bench":
         raise Unavailable("image 'bench' is not built yet", enable=BUILD_BENCH, driver="native")
     if snapshot:
@@ -147,8 +154,10 @@ def _archive(name: str, path: Path, store: Store) -> Image:
 
     place, signs = path.resolve(), stamp(path.stat())
     noted = store.recall(place)
-    if noted is not None and noted[0] == signs and (image := _stored(name, noted[1], store)) is not None:
-        return image
+    if noted is not None and noted[0] == signs and store.whole(noted[1]) is not None:
+        image = _stored(name, noted[1], store)
+        if image is not None:
+            return image
     manifest = import_archive(store, path)
     store.note(place, signs, manifest.key)
     image = _stored(name, manifest.key, store)
@@ -161,7 +170,31 @@ def _stored(name: str, key: str, store: Store) -> Image | None:
     if not store.hold(key):
         return None
     manifest = store.manifest(key)
-    return None if manifest is None else _image(name, manifest, store)
+    if manifest is None:
+        return None
+    gone = [layer for layer in manifest.layers if not store.layers.path(layer).exists()]
+    if gone:
+        raise Unavailable(
+            f"image {name[:200]!r} lacks {len(gone)} of its {len(manifest.layers)} layers: {store.layers.path(gone[0])} is gone",
+            enable=remedy(manifest, name),
+            driver="native",
+            stage="image",
+        )
+    return _image(name, manifest, store)
+
+
+def remedy(manifest: Manifest, name: str) -> str:
+    """The command that makes an image of the store again, under the name that it has, or its path."""
+    if manifest.kind == "bench":
+        return "dutyfree image build bench --force"
+    if manifest.kind == "snapshot":
+        return f"dutyfree image remove {name}, and take it again"
+    if manifest.kind == "host" or name.startswith("/"):
+        return f"dutyfree run --image {shlex.quote(name or 'host')} -- true"
+    if not name:
+        return f"dutyfree image remove {manifest.key[:12]}"
+    verb = "import" if manifest.source.startswith(("/", "docker:", "podman:")) else "pull"
+    return f"dutyfree image {verb} {shlex.quote(manifest.source)} --name {name} --force"
 
 
 def _image(name: str, manifest: Manifest, store: Store) -> Image:
@@ -179,7 +212,8 @@ def _image(name: str, manifest: Manifest, store: Store) -> Image:
 
 def _signs(image: Image, store: Store) -> tuple[object, ...]:
     """What must be unchanged for an earlier answer to hold: a few calls to stat."""
-    signs: list[object] = [_sign(os.fspath(image.layers[0])), _sign(f"{store.root}/images/{image.key}/image.json")]
+    signs: list[object] = [_sign(os.fspath(layer)) for layer in image.layers]
+    signs.append(_sign(f"{store.root}/images/{image.key}/image.json"))
     if image.binds:
         signs += [_sign(path) for path in _HOST_SIGNS]
     if image.name.startswith("/"):

@@ -17,15 +17,19 @@ MOUNT_POINTS = ("dev", "etc", "proc", "run", "sys", "tmp")
 _LAYER_SIGNS = ("oci-layout", "manifest.json", "index.json", "repositories")
 
 
-def check(rootfs: Path, *, name: str) -> None:
-    """Refuse, as Misuse, what a sandbox must not start on."""
+def check(rootfs: Path, *, name: str, imported: bool = False) -> None:
+    """Refuse, as Misuse, what a sandbox must not start on. `imported`: on its way into the store, and not in place."""
     for point in MOUNT_POINTS:
         try:
             mode = (rootfs / point).lstat().st_mode
         except FileNotFoundError:
             continue
         _check_point(mode, point, name)
-    _check_content({place.name for place in rootfs.iterdir()}, name)
+    if not any(rootfs.iterdir()):
+        raise Misuse(f"{name!r} is empty", field="image")
+    if _holds_layers(rootfs):
+        remedy = "save the whole image again, as `docker save` does" if imported else "`dutyfree image import` it"
+        raise Misuse(f"{name!r} holds parts of a container image, and no filesystem: {remedy}", field="image")
 
 
 def check_stack(layers: Sequence[Path], *, name: str) -> None:
@@ -46,11 +50,14 @@ def _check_point(mode: int, point: str, name: str) -> None:
         raise Misuse(f"{name!r} has something other than a directory at /{point}", field="image")
 
 
-def _check_content(found: set[str], name: str) -> None:
-    if not found:
-        raise Misuse(f"{name!r} is empty", field="image")
-    if found.intersection(_LAYER_SIGNS) and not found.intersection(("bin", "usr", "etc")):
-        raise Misuse(f"{name!r} holds a container image's layers: `dutyfree image import` it", field="image")
+def is_saved_image(folder: Path) -> bool:
+    """Whether a directory is what an image is saved as, a layout or with a manifest, and no filesystem."""
+    return _holds_layers(folder) and any((folder / sign).is_file() for sign in _LAYER_SIGNS[:2])
+
+
+def _holds_layers(folder: Path) -> bool:
+    found = {place.name for place in folder.iterdir()}
+    return bool(found.intersection(_LAYER_SIGNS)) and not found.intersection(("bin", "usr", "etc"))
 
 
 def fingerprint(rootfs: Path) -> str:

@@ -32,7 +32,7 @@ def shorten(store: Store, layers: Sequence[str], at_most: int) -> tuple[str, ...
     upper, lower = layers[: surplus + 1], layers[surplus + 1 :]
     key = hashlib.sha256("\0".join(("merged-1", *upper)).encode()).hexdigest()
     with store.exclusive(key):
-        if not store.layers.hold(key):
+        if not store.layers.hold_sound(key):
             with store.draft_layer() as draft:
                 for layer in reversed(upper):
                     lay(store.layers.path(layer), draft.rootfs)

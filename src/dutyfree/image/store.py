@@ -151,7 +151,7 @@ class Store(Images):
         self.prepare()
         with self.locked():
             there = self.named(name)
-            if there is not None and (found := self.manifest(there)) is not None:
+            if there is not None and (found := self.whole(there)) is not None:
                 return found
             self._save(manifest, durable=not manifest.temporary)
             self.point(name, manifest.key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import stat
 import time
@@ -20,7 +21,7 @@ from dutyfree.core.errors import DriverError, Misuse
 from dutyfree.image import rootfs as image_rootfs
 from dutyfree.image.archive import MAX_BYTES
 from dutyfree.image.oci import layout
-from dutyfree.image.oci.document import configuration, this_platform, wrong
+from dutyfree.image.oci.document import Configuration, configuration, this_platform, wrong
 from dutyfree.image.oci.layer import make_folder, unpack_layer
 from dutyfree.image.oci.source import Blob, Checked, Source
 from dutyfree.image.stack import MAX_IMPORTED, shorten
@@ -51,7 +52,7 @@ def import_image(store: Store, source: Source, *, max_bytes: int = MAX_BYTES) ->
     keys = _chain(config.diff_ids)
     held: list[str] = []
     try:
-        held += [key for key in keys if store.layers.hold(key)]
+        held += [key for key in keys if store.layers.hold_sound(key)]
         missing = [key not in held for key in keys]
         source.fetch([blob for blob, absent in zip(source.layers, missing, strict=True) if absent])
         for depth, (blob, key, diff_id) in enumerate(zip(source.layers, keys, config.diff_ids, strict=True)):
@@ -70,7 +71,7 @@ def import_image(store: Store, source: Source, *, max_bytes: int = MAX_BYTES) ->
         known = [layer for layer in map(store.layers.get, layers) if layer is not None]
         return store.save(
             Manifest(
-                key=_digest("oci-image-1", *shorter, source.config.hex()),
+                key=_key(shorter, config),
                 kind="oci",
                 made_s=time.time(),
                 size_bytes=sum(layer.size_bytes for layer in known),
@@ -90,7 +91,7 @@ def import_image(store: Store, source: Source, *, max_bytes: int = MAX_BYTES) ->
 
 def _bring(store: Store, blob: Blob, *, key: str, diff_id: str, below: View, max_bytes: int) -> None:
     with store.exclusive(key):
-        if store.layers.hold(key):
+        if store.layers.hold_sound(key):
             return
         with store.draft_layer() as draft, blob.open() as file:
             if blob.digest:
@@ -132,7 +133,7 @@ def _folder(store: Store, layers: tuple[str, ...], cwd: str) -> str | None:
         return None
     key = _digest("oci-folder-1", layers[0], cwd)
     with store.exclusive(key):
-        if not store.layers.hold(key):
+        if not store.layers.hold_sound(key):
             with store.draft_layer() as draft:
                 make_folder(cwd, draft.rootfs, view)
                 store.layers.publish(draft, key=key, source=f"WORKDIR {cwd}")
@@ -172,6 +173,12 @@ def _copy(stream: object, target: IO[bytes], max_bytes: int) -> None:
         if error.errno is None:
             raise wrong(f"the archive is damaged: {error}") from error
         raise DriverError(f"cannot unpack: {error}", driver="native", step="image") from error
+
+
+def _key(layers: Sequence[str], config: Configuration) -> str:
+    """The same for the same image, whoever wrote its configuration down: engines and layouts word it differently."""
+    said = [sorted(config.env.items()), config.cwd, config.user, config.entrypoint]
+    return _digest("oci-image-2", *layers, json.dumps(said))
 
 
 def _digest(*parts: str) -> str:

@@ -94,7 +94,10 @@ def find(shelf: Shelf, *, name: str, reference: str | None, platform: str) -> So
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
+    """Documents by digest: in the directory that OCI says, or beside each other as podman's `docker-dir` has them."""
+
     shelf: Shelf
+    flat: bool = False
 
     def find(self, *, name: str, reference: str | None, platform: str) -> Source:
         found = descriptors(parse(self.shelf.read("index.json"), "index.json"), "manifests")
@@ -111,15 +114,25 @@ class _Layout:
 
     def document(self, item: Descriptor) -> bytes:
         check_size(item)
-        return verified(self.shelf.read(_place(item.digest)), item)
+        return verified(self.shelf.read(self._place(item.digest)), item)
 
     def blob(self, item: Descriptor) -> Blob:
-        return Blob(digest=item.digest, open=lambda: self.shelf.open(_place(item.digest)))
+        return Blob(digest=item.digest, open=lambda: self.shelf.open(self._place(item.digest)))
+
+    def _place(self, digest: str) -> str:
+        return digest.partition(":")[2] if self.flat else f"blobs/{digest.replace(':', '/')}"
 
 
 def _saved(shelf: Shelf, *, name: str, reference: str | None, platform: str) -> Source:
-    """What `docker save` wrote before it wrote layouts."""
-    document = parse(b'{"images": ' + shelf.read("manifest.json") + b"}", "manifest.json").get("images")
+    """What `docker save` wrote before it wrote layouts, and what `podman save --format docker-dir` writes."""
+    text = shelf.read("manifest.json")
+    document = parse(b'{"images": ' + text + b"}", "manifest.json").get("images")
+    if isinstance(document, dict):
+        if reference is not None:
+            raise _no_such(reference, [])
+        source = from_manifest(_Layout(shelf, flat=True), text, name=name)
+        check_platform(configuration(source.config).platform, platform, name)
+        return source
     images = [item for item in document if isinstance(item, dict)] if isinstance(document, list) else []
     names = sorted({str(tag) for item in images for tag in item.get("RepoTags") or []})
     if reference is not None:
@@ -145,10 +158,6 @@ def _is_called(name: str, reference: str) -> bool:
     return (
         name == reference or name.endswith((f"/{reference}", f"/{reference}:latest")) or name == f"{reference}:latest"
     )
-
-
-def _place(digest: str) -> str:
-    return f"blobs/{digest.replace(':', '/')}"
 
 
 def _in_directory(path: Path, name: str) -> IO[bytes] | None:

@@ -37,6 +37,14 @@ class Reference:
         name = self.host.rsplit(":", 1)[0] if not self.host.endswith("]") else self.host
         return name in ("localhost", "[::1]") or name.startswith("127.")
 
+    @property
+    def short(self) -> str:
+        """A name for the image in the store: the end of the repository, and the tag that tells it from its siblings."""
+        last = self.repository.rpartition("/")[2]
+        if self.digest:
+            return f"{last}-{self.digest.partition(':')[2][:12]}"
+        return last if self.tag == "latest" else f"{last}-{self.tag.lower()}"
+
     def __str__(self) -> str:
         return f"{self.host}/{self.repository}:{self.tag}" + (f"@{self.digest}" if self.digest else "")
 

@@ -183,7 +183,7 @@ class States:
 
     def _is_stored(self, name: str) -> bool:
         image = self._store.named(name)
-        return image is not None and self._store.manifest(image) is not None
+        return image is not None and self._store.whole(image) is not None
 
     def _publish(self, key: str, plan: Plan, drafts: Sequence[tuple[Building, Copied]], temporary: bool) -> None:
         """In a thread: what was copied becomes layers, and with those of the image a snapshot."""

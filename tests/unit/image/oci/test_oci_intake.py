@@ -4,10 +4,11 @@ import gzip
 import json
 import lzma
 import os
+import shutil
 from pathlib import Path
 
 import pytest
-from support.image import OCI, Layout, layer, link, member, packed, saved
+from support.image import OCI, Layout, config, digest, layer, link, member, packed, saved
 
 from dutyfree.core.errors import Misuse, Unsupported
 from dutyfree.image.oci.document import this_platform
@@ -203,3 +204,41 @@ def test_zstd_without_its_module_says_what_to_install(store: Store, tmp_path: Pa
     monkeypatch.setattr("importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
     with pytest.raises(Unsupported, match=r"dutyfree\[oci\]"):
         import_path(store, layout(tmp_path, squeeze=lambda content: b"\x28\xb5\x2f\xfd" + content))
+
+
+def first_is(name: str, path: Path, *, gz: bool = False) -> Path:
+    """An archive as others than docker write it: the layer first, under a name of their own."""
+    text = config((BASE,))
+    manifest = [{"Config": "config.json", "RepoTags": ["a:1"], "Layers": [name]}]
+    members = [member(name, gzip.compress(BASE) if gz else BASE), member("config.json", text)]
+    path.write_bytes(layer(*members, member("manifest.json", json.dumps(manifest).encode())))
+    return path
+
+
+@pytest.mark.parametrize("name", [f"{7:064x}.tar", f"{7:064x}.tar.gz", "./sha256:" + f"{7:064x}", "base.tar"])
+def test_an_archive_that_begins_with_a_layer_is_an_image_whoever_wrote_it(store: Store, tmp_path: Path, name: str):
+    path = first_is(name, tmp_path / "saved.tar", gz=name.endswith("gz"))
+    assert {place for place, _ in View(resolve(str(path), store).layers).walk()} == {"etc", "etc/a", "bin"}
+    with pytest.raises(Misuse, match="is damaged"):
+        resolve(str(spoiled(path, tmp_path / "spoiled.tar")), store)
+
+
+def spoiled(path: Path, target: Path) -> Path:
+    """The same, with other bytes than its configuration names."""
+    target.write_bytes(path.read_bytes().replace(digest(BASE).encode(), digest(TOP).encode()))
+    return target
+
+
+def test_a_directory_as_podman_saves_it_is_an_image(store: Store, tmp_path: Path):
+    made = Layout(tmp_path / "layout")
+    entry = made.manifest((BASE, TOP))
+    folder = tmp_path / "saved"
+    shutil.copytree(made.path / "blobs/sha256", folder)
+    (folder / entry["digest"].removeprefix("sha256:")).rename(folder / "manifest.json")
+    assert shown(store, folder) == {"etc", "etc/b", "bin"}
+
+
+def test_parts_of_an_image_are_refused_without_sending_anybody_in_circles(store: Store, tmp_path: Path):
+    (tmp_path / "parts.tar").write_bytes(layer(member("version", b"1"), member("repositories", b"{}")))
+    with pytest.raises(Misuse, match="save the whole image again"):
+        resolve(str(tmp_path / "parts.tar"), store)

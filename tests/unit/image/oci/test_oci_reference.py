@@ -41,3 +41,14 @@ def test_logins_of_others_are_found(tmp_path: Path):
     assert found == Credential(user="me", password="secret")
     assert "secret" not in repr(found)
     assert look_up("other.example", {"DOCKER_CONFIG": str(tmp_path), "HOME": str(tmp_path)}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("python", "python"), ("python:latest", "python"), ("python:3.12", "python-3.12"), ("a.b/c/repo:A", "repo-a"),
+        (f"repo:a@sha256:{'0f' * 32}", "repo-0f0f0f0f0f0f"),
+    ],
+)  # fmt: skip
+def test_images_of_one_repository_get_names_of_their_own(text: str, name: str):
+    assert parse_reference(text).short == name
