@@ -178,7 +178,7 @@ def _stored(name: str, key: str, store: Store) -> Image | None:
             f"image {name[:200]!r} lacks {len(gone)} of its {len(manifest.layers)} layers: {store.layers.path(gone[0])} is gone",
             enable=remedy(manifest, name),
             driver="native",
-            stage="image",
+            step="image",
         )
     return _image(name, manifest, store)
 

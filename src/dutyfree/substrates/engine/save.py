@@ -55,7 +55,7 @@ def stored_image(
 
         def fetch(blobs: Sequence[Blob]) -> None:
             if blobs and configuration(save().config).diff_ids != ids:
-                raise Unavailable(f"{driver} has another image {name!r} now; ask again", driver=driver, stage="image")
+                raise Unavailable(f"{driver} has another image {name!r} now; ask again", driver=driver, step="image")
 
         def layer(index: int) -> Blob:
             def opened_layer() -> AbstractContextManager[IO[bytes]]:
