@@ -196,6 +196,21 @@ static void not_started(struct command *command, const struct spawn *spawn, cons
         end_error(command->channel.id, spawn->errnum, fields[spawn->failed], detail);
 }
 
+/* SHELL -c SCRIPT NAME ARGUMENT…, of what a request has from SCRIPT on. */
+static char **shell_argv(char **given) {
+    size_t count = 0;
+    bool is_bash;
+    while (given[count])
+        count++;
+    char **argv = calloc(count + 3, sizeof *argv);
+    if (!argv)
+        return NULL;
+    argv[0] = (char *)shell_path(&is_bash);
+    argv[1] = "-c";
+    memcpy(argv + 2, given, count * sizeof *argv);
+    return argv;
+}
+
 static void start(struct command *command, struct exec_request *request) {
     uint32_t id = command->channel.id;
     struct identity who;
@@ -205,15 +220,17 @@ static void start(struct command *command, struct exec_request *request) {
         return;
     }
     spawn_cwd(&spawn, request->cwd);
-    char *script[] = {NULL, "-c", request->argv[0], NULL};
-    bool is_bash;
-    if (command->options & WIRE_OPT_SCRIPT)
-        script[0] = (char *)shell_path(&is_bash);
-    spawn.argv = script[0] ? script : request->argv;
+    char **script = NULL;
+    if (command->options & WIRE_OPT_SCRIPT && !(script = shell_argv(request->argv))) {
+        end_error(id, ENOMEM, "memory", "");
+        return;
+    }
+    spawn.argv = script ? script : request->argv;
     spawn.env = env_build(&who, command->options & WIRE_OPT_TERMINAL, request->env);
     const char *failed = spawn.env ? plumbing_open(command, &spawn, request) : "memory";
     if (failed) {
         int errnum = errno;
+        free(script);
         free(spawn.env);
         end_error(id, errnum, failed, "");
         return;
@@ -230,6 +247,7 @@ static void start(struct command *command, struct exec_request *request) {
         started(command, request->deadline_ns);
         plumbing_feed(command, request);
     }
+    free(script);
     free(spawn.env);
 }
 
@@ -240,17 +258,16 @@ static void decode(struct reader *reader, struct exec_request *request) {
     request->deadline_ns = take_u64(reader);
     request->output_limit = take_u64(reader);
     request->window = take_u64(reader);
-    request->cwd = take_string(reader, WIRE_MAX_PAYLOAD);
-    request->user = take_string(reader, WIRE_MAX_PAYLOAD);
-    request->argv = take_list(reader, WIRE_MAX_PAYLOAD);
-    request->env = take_list(reader, WIRE_MAX_PAYLOAD);
+    request->cwd = take_string(reader, WIRE_MAX_REQUEST);
+    request->user = take_string(reader, WIRE_MAX_REQUEST);
+    request->argv = take_list(reader, WIRE_MAX_REQUEST);
+    request->env = take_list(reader, WIRE_MAX_REQUEST);
     request->input = take_bytes(reader);
 }
 
 static void open_command(uint32_t id, struct exec_request *request) {
-    bool script = request->options & WIRE_OPT_SCRIPT;
-    if (!request->argv[0] || (script && request->argv[1])) {
-        end_error(id, EINVAL, "argv", script ? "a script is one item" : "empty");
+    if (!request->argv[0]) {
+        end_error(id, EINVAL, "argv", "empty");
         return;
     }
     struct command *command = calloc(1, sizeof *command);

@@ -58,7 +58,7 @@ static void config(uint32_t id, const uint8_t *data, size_t size) {
     struct defaults fresh = {.idle_ns = take_u64(&reader)};
     fresh.cwd = take_string(&reader, 4096);
     fresh.user = take_string(&reader, 256);
-    fresh.env = take_list(&reader, WIRE_MAX_PAYLOAD);
+    fresh.env = take_list(&reader, WIRE_MAX_REQUEST);
     if (!reader_done(&reader))
         protocol_error("config");
     free(defaults.cwd);
@@ -110,6 +110,8 @@ void frame_arrived(uint32_t id, uint8_t type, uint8_t flags, const uint8_t *data
     }
     if (type == WIRE_PING) {
         check_fresh(id, channel);
+        if (size > WIRE_MAX_PAYLOAD)
+            protocol_error("ping size");
         end_ok(id, data, size);
     } else if (requests[type]) {
         check_fresh(id, channel);

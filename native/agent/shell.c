@@ -266,8 +266,8 @@ static void open_shell(uint32_t id, const char *cwd, const char *user, char **en
 
 void request_shell(uint32_t id, uint8_t flags, const uint8_t *data, size_t size) {
     struct reader reader = reader_of(data, size);
-    char *cwd = take_string(&reader, WIRE_MAX_PAYLOAD), *user = take_string(&reader, WIRE_MAX_PAYLOAD);
-    char **env = take_list(&reader, WIRE_MAX_PAYLOAD);
+    char *cwd = take_string(&reader, WIRE_MAX_REQUEST), *user = take_string(&reader, WIRE_MAX_REQUEST);
+    char **env = take_list(&reader, WIRE_MAX_REQUEST);
     if (!reader_done(&reader))
         protocol_error("shell");
     open_shell(id, cwd, user, env);

@@ -17,7 +17,7 @@ enum {
     QUEUE_PAUSE = 2 << 20,
     QUEUE_SIZE = 12 << 20, /* reserved, not touched; a paused input leaves the rest unreachable */
     QUEUE_HOLD = 64 << 10,
-    INPUT_SIZE = 2 << 20,
+    INPUT_SIZE = 8 << 20, /* as the queue */
     KEEP = 64 << 10, /* memory kept while idle, of each buffer */
     MERGE_LIMIT = 4096,
 };
@@ -168,7 +168,7 @@ static void parse(void) {
         }
         const uint8_t *frame = input + input_at;
         uint32_t size = get_u32(frame);
-        if (size > WIRE_MAX_PAYLOAD)
+        if (size > WIRE_MAX_REQUEST)
             protocol_error("frame size");
         if (frame[10] || frame[11])
             protocol_error("frame header");
@@ -182,7 +182,7 @@ static void parse(void) {
 }
 
 static void in_ready(struct source *source, uint32_t events) {
-    if (input_at && INPUT_SIZE - input_at < WIRE_HEADER + WIRE_MAX_PAYLOAD) {
+    if (input_at && INPUT_SIZE - input_at < WIRE_HEADER + WIRE_MAX_REQUEST) {
         memmove(input, input + input_at, input_end - input_at);
         input_end -= input_at;
         input_at = 0;

@@ -8,7 +8,8 @@ enum {
     WIRE_MAGIC = 0x41465344,
     WIRE_VERSION = 1,
     WIRE_HEADER = 12,
-    WIRE_MAX_PAYLOAD = 1 << 20,
+    WIRE_MAX_PAYLOAD = 1 << 20, /* of a frame to the host */
+    WIRE_MAX_REQUEST = 4 << 20, /* of a frame from the host: more than a kernel takes as arguments and environment */
     WIRE_INITIAL_CREDIT = 256 << 10, /* what the agent grants for STDIN and relayed DATA */
     WIRE_AGENT_CHANNEL = 0x80000000u,
 };

@@ -29,7 +29,7 @@ def ends_the_connection(peer: Peer, data: bytes) -> str:
 
 
 MALFORMED = {
-    "a payload over the limit": (struct.pack("<IIBBH", (1 << 20) + 1, 1, Type.PING, 0, 0), "frame size"),
+    "a payload over the limit": (struct.pack("<IIBBH", (4 << 20) + 1, 1, Type.PING, 0, 0), "frame size"),
     "the largest size": (struct.pack("<IIBBH", 0xFFFFFFFF, 1, Type.PING, 0, 0), "frame size"),
     "a header that is not zero where it must be": (struct.pack("<IIBBH", 0, 1, Type.PING, 0, 1), "frame header"),
     "an unknown type": (pack_frame(1, 0xEE), "frame type"),

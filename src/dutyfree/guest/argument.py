@@ -8,15 +8,21 @@ from typing import Final
 from dutyfree.core.contract import Command, TerminalSize
 from dutyfree.core.errors import Misuse
 from dutyfree.core.spec import check_env, check_path, check_text, check_timeout
-from dutyfree.guest.wire import MAX_PAYLOAD, SCRIPT, Bytes
+from dutyfree.guest.wire import MAX_REQUEST, SCRIPT, Bytes
 
 FIRST_INPUT: Final = 64 << 10
 """Input up to this size travels in the request itself."""
 
 _MAX_OUTPUT: Final = 1 << 40
 _MAX_FORKS: Final = 10_000
-_MAX_REQUEST: Final = MAX_PAYLOAD - FIRST_INPUT - 4
+_MAX_REQUEST: Final = MAX_REQUEST - FIRST_INPUT - 4
 _MAX_USER: Final = 255
+_MAX_SCRIPT: Final = 120 << 10
+"""Linux takes no argument of more than 128 KiB."""
+_SCRIPT_PIECE: Final = _MAX_SCRIPT // 4
+"""In characters, each of which may take four bytes."""
+_LAUNCHER: Final = b'eval "set --; $(printf %s "$@")"'
+"""Puts a script together that came in pieces, as `$1` and so on, and runs it without them."""
 _NO_ENV: Final[Sequence[bytes]] = ()
 
 
@@ -61,9 +67,13 @@ def script_bytes(field: str, value: object) -> bytes:
 
 
 def command_items(command: Command) -> tuple[int, list[bytes]]:
-    """The option bit and the argv: a string is a script."""
+    """The option bit and the argv: a string is a script, and a long one comes in pieces after what joins them."""
     if isinstance(command, str):
-        return SCRIPT, [script_bytes("command", command)]
+        script = script_bytes("command", command)
+        if len(script) <= _MAX_SCRIPT:
+            return SCRIPT, [script]
+        pieces = range(0, len(command), _SCRIPT_PIECE)
+        return SCRIPT, [_LAUNCHER, b"bash", *(encoded("command", command[at : at + _SCRIPT_PIECE]) for at in pieces)]
     if isinstance(command, bytes | bytearray | memoryview) or not isinstance(command, Sequence):
         raise Misuse(f"must be a string or a list of strings, not {type(command).__name__}", field="command")
     if not command:

@@ -1,6 +1,6 @@
 """`AgentShell`: a persistent shell over a link. One script at a time; the agent keeps the shell itself.
 
-A script and its input travel in one request: together they are at most a frame, about 1 MiB.
+A script and its input travel in one request: together they are at most 1 MiB.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ VERSION: Final = 1
 HEADER: Final = Struct("<IIBBH")
 HEADER_SIZE: Final = 12
 MAX_PAYLOAD: Final = 1 << 20
+MAX_REQUEST: Final = 4 << 20
+"""Of a request: more than a kernel takes as arguments and environment."""
 INITIAL_CREDIT: Final = 256 << 10
 """Bytes of stdin or relayed data the agent takes on a channel before it has said so."""
 MAX_CREDIT: Final = 16 << 20

@@ -39,6 +39,21 @@ class ArgumentSuite(Suite):
             outcome = await box.run(["printf", "%s", "x" * 100_000])
         assert len(outcome.stdout) == 100_000
 
+    async def test_a_script_longer_than_one_argument_may_be_runs_as_a_short_one(self) -> None:
+        script = 'echo "$#,$1"; cat; exit 4'
+        async with self.box() as box:
+            short = await box.run(script, stdin=b"input")
+            long = await box.run(f"# {'ü' * 100_000}\n{script}", stdin=b"input")
+        assert (short.stdout, short.exit_code) == (b"0,\ninput", 4)
+        assert (long.stdout, long.exit_code) == (b"0,\ninput", 4), long.stderr[:300]
+
+    async def test_a_mebibyte_of_arguments_arrives_whole(self) -> None:
+        async with self.box() as box:
+            if box.capabilities.dispatch == "api":
+                return  # as long as the substrate's own exec call takes, which is not ours to say
+            outcome = await box.run(["printf", "%s", *["x" * (64 << 10)] * 16])
+        assert len(outcome.stdout) == 1 << 20
+
     async def test_arguments_longer_than_a_program_may_have_are_misuse(self) -> None:
         async with self.box() as box:
             with pytest.raises(Misuse):

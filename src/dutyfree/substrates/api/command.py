@@ -106,7 +106,10 @@ class Runner:
         optional_path("cwd", cwd)
         user_bytes(user)
         check_request(b"".join([*argv, *variables]), argv, variables)
-        words = [self.shell, "-c", script_text(argv[0])] if options & SCRIPT else command_text(argv)
+        if options & SCRIPT and len(argv) == 1:
+            words = [self.shell, "-c", script_text(argv[0])]
+        else:
+            words = command_text([self.shell.encode(), b"-c", *argv] if options & SCRIPT else argv)
         if merge_stderr:
             words = ["sh", "-c", 'exec "$@" 2>&1', "sh", *words]
         return Execution(
