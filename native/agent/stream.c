@@ -18,7 +18,7 @@ enum {
     QUEUE_SIZE = 12 << 20, /* reserved, not touched; a paused input leaves the rest unreachable */
     QUEUE_HOLD = 64 << 10,
     INPUT_SIZE = 8 << 20, /* as the queue */
-    KEEP = 64 << 10, /* memory kept while idle, of each buffer */
+    KEEP = 64 << 10,      /* memory kept while idle, of each buffer */
     MERGE_LIMIT = 4096,
 };
 
