@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import dutyfree
 from benchmarks.accounting import Account, read_account, read_rss, slope
-from dutyfree.substrates.poll import poll
+from dutyfree.driver.program import poll
 from dutyfree.testing.leaks import holdings, leaked
 
 READINGS = 50

@@ -8,21 +8,36 @@ import dutyfree
 
 ROOT = Path(dutyfree.__file__).parent
 EVERYTHING = frozenset(
-    {"adapters", "blocking", "cli", "core", "fleet", "guest", "image", "meter", "probe", "report", "reward", "service"}
+    {
+        "adapters",
+        "blocking",
+        "cli",
+        "core",
+        "driver",
+        "fleet",
+        "guest",
+        "image",
+        "meter",
+        "probe",
+        "report",
+        "reward",
+        "service",
+    }
 ) | {
     "substrates",
     "testing",
     "tree",
     "warm",
 }
-UPPER = frozenset({"warm", "substrates", "guest", "tree", "core", "blocking"})
+UPPER = frozenset({"warm", "substrates", "driver", "guest", "tree", "core", "blocking"})
 MAY_IMPORT = {
     "core": frozenset(),
     "tree": frozenset({"core"}),
     "guest": frozenset({"tree", "core"}),
+    "driver": frozenset({"guest", "tree", "core"}),
     "image": frozenset({"tree", "core"}),
-    "substrates": frozenset({"image", "guest", "tree", "core"}),
-    "warm": frozenset({"substrates", "image", "guest", "tree", "core"}),
+    "substrates": frozenset({"driver", "image", "guest", "tree", "core"}),
+    "warm": frozenset({"substrates", "driver", "image", "guest", "tree", "core"}),
     "blocking": frozenset({"substrates", "core"}),
     "adapters": UPPER,
     "fleet": UPPER,
@@ -31,7 +46,7 @@ MAY_IMPORT = {
     "report": frozenset({"meter", "core"}),
     "reward": frozenset({"core"}),
     "probe": frozenset({"reward", "core"}),
-    "testing": frozenset({"substrates", "image", "guest", "tree", "core"}),
+    "testing": frozenset({"substrates", "driver", "image", "guest", "tree", "core"}),
     "cli": EVERYTHING,
     "": frozenset({"core", "reward", "substrates"}),
 }

@@ -12,12 +12,12 @@ from test_kubernetes import api
 
 from dutyfree.core.errors import Misuse, SandboxLost, Unsupported
 from dutyfree.core.spec import Limits, Spec
+from dutyfree.driver.owner import OWNER_LABEL, owner_mark
 from dutyfree.substrates.claim.claim import TTL_S, Claim
 from dutyfree.substrates.claim.group import CLAIMS, POOLS
 from dutyfree.substrates.claim.template import Pool, find_template
 from dutyfree.substrates.kubernetes.owner import Owner
 from dutyfree.substrates.registry import connect
-from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
 
 pytestmark = pytest.mark.slow("a Kubernetes cluster")
 

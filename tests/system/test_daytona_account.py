@@ -12,10 +12,10 @@ from support.protocol.server import Served, served
 
 import dutyfree
 from dutyfree.core.contract import Sandbox
+from dutyfree.driver.owner import OWNER_LABEL, owner_mark
 from dutyfree.substrates.hosted.credential import Credential
 from dutyfree.substrates.hosted.substrate import NAME_LABEL
 from dutyfree.substrates.registry import find
-from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
 
 pytestmark = [pytest.mark.slow("vendors' SDKs over their wire formats"), pytest.mark.protocol]
 

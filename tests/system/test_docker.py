@@ -15,13 +15,13 @@ from support.hardened import check_hardened
 
 from dutyfree.core.errors import DriverError, Misuse, Unavailable, Unsupported
 from dutyfree.core.spec import Limits, Spec
+from dutyfree.driver.owner import owner_mark
 from dutyfree.substrates.engine.container import Container
 from dutyfree.substrates.engine.http import Http
 from dutyfree.substrates.engine.options import ask
 from dutyfree.substrates.engine.profile import container_config
 from dutyfree.substrates.engine.snapshot import SNAPSHOT_LABEL, EngineSnapshot
 from dutyfree.substrates.registry import connect
-from dutyfree.substrates.sweep import owner_mark
 
 pytestmark = pytest.mark.slow("container engines and runtimes")
 

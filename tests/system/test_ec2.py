@@ -11,8 +11,8 @@ from support.sshd import private_sshd
 import dutyfree
 from dutyfree.core.contract import Substrate
 from dutyfree.core.pending import Pending
+from dutyfree.driver.owner import OWNER_LABEL, owner_mark
 from dutyfree.substrates.ec2.cloud import Cloud
-from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
 
 pytestmark = pytest.mark.slow("vendors' SDKs over their wire formats")
 

@@ -14,12 +14,12 @@ from support.hardened import check_hardened
 
 from dutyfree.core.errors import Misuse, SandboxLost, Unavailable, Unsupported
 from dutyfree.core.spec import Limits, Spec
+from dutyfree.driver.owner import OWNER_LABEL, owner_mark
 from dutyfree.substrates.kubernetes.client import open_client
 from dutyfree.substrates.kubernetes.manifest import LEASE_LABEL, pod_manifest
 from dutyfree.substrates.kubernetes.owner import LEASE_S, Owner
 from dutyfree.substrates.kubernetes.pod import Pod
 from dutyfree.substrates.registry import connect
-from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
 
 pytestmark = pytest.mark.slow("a Kubernetes cluster")
 

@@ -13,8 +13,8 @@ import pytest
 import dutyfree
 from dutyfree.core.errors import Misuse, SandboxLost, Unavailable
 from dutyfree.core.outcome import Outcome
+from dutyfree.driver.owner import OWNER_LABEL, owner_mark
 from dutyfree.substrates.opensandbox import address
-from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
 
 PATIENCE_S = 100.0
 SPEC = dutyfree.Spec(image="bench", network="host")

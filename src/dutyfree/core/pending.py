@@ -75,3 +75,19 @@ async def finish_all(works: Iterable[Awaitable[None]]) -> None:
     for end in await asyncio.gather(*works, return_exceptions=True):
         if end is not None:
             raise end
+
+
+async def completed(work: Awaitable[T]) -> T:
+    """Await a step that must not be left half done: if the caller is cancelled, the step still ends before that is raised."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                continue
+        if not task.cancelled():
+            task.exception()  # the cancellation is what the caller asked for
+        raise

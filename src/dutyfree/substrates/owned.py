@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from dutyfree.core.contract import Sandbox, Snapshot
-from dutyfree.core.delegate import Delegate
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import Timeline
+from dutyfree.driver.proxy import SandboxProxy
 from dutyfree.guest.argument import forks
 
 
@@ -35,7 +35,7 @@ class Owner(Protocol):
         ...
 
 
-class OwnedSandbox(Delegate):
+class OwnedSandbox(SandboxProxy):
     """One sandbox of `owner`; `ended` is called once, after its end."""
 
     def __init__(self, inner: Sandbox, owner: Owner, ended: Callable[[Sandbox], Awaitable[None]]) -> None:

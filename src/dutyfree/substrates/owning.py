@@ -19,13 +19,13 @@ from dutyfree.core.errors import DutyfreeError, Misuse, Unsupported
 from dutyfree.core.pending import finish_all
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
+from dutyfree.driver.exec_call import Execute
+from dutyfree.driver.exec_command import DispatchFloor
+from dutyfree.driver.offer import check_offered
 from dutyfree.image.resolve import BUILD_BENCH, Image, resolve
 from dutyfree.image.store import Store
-from dutyfree.substrates.api.command import Floor
-from dutyfree.substrates.api.execution import Execute
 from dutyfree.substrates.api.sandbox import ApiSandbox
 from dutyfree.substrates.boot import Birth
-from dutyfree.substrates.offer import check_offered
 
 
 class OwningSubstrate(Substrate):
@@ -35,7 +35,7 @@ class OwningSubstrate(Substrate):
         self.name = name
         self._store = Store.default()
         self._numbers = itertools.count(1)
-        self._floor = Floor()
+        self._floor = DispatchFloor()
         self._boxes: set[Sandbox] = set()
         self._closed = False
 

@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from dutyfree.core.contract import Capabilities, Command, Forward, Process, Sandbox, Shell, Snapshot
-from dutyfree.core.delegate import Delegate
 from dutyfree.core.errors import Misuse, SandboxLost
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec, check_timeout
 from dutyfree.core.timeline import Timeline
+from dutyfree.driver.proxy import SandboxProxy
 
 Origin = Literal["idle", "near", "created", "forked"]
 """idle: it waited in the state asked for · near: it waited in an earlier one · created: for this claim · forked."""
 
 
-class Lease(Delegate):
+class Lease(SandboxProxy):
     """Made by `Pool`. `inner` is not the holder's any more once the lease has ended."""
 
     def __init__(

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from dutyfree.core import fault
 from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.driver.owner import is_orphan, owner_mark
+from dutyfree.driver.program import poll
 from dutyfree.image.place import locate
-from dutyfree.substrates.poll import poll
-from dutyfree.substrates.sweep import is_orphan, owner_mark
 from dutyfree.warm.log import BuildLog
 
 _FOREVER_S = 10 * 365 * 86_400.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 from dutyfree.core.contract import Capabilities, Substrate, strictest_network
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
-from dutyfree.substrates.offer import check_offered
+from dutyfree.driver.offer import check_offered
 from dutyfree.warm.chain import Chain, chain_of
 from dutyfree.warm.settings import Settings
 from dutyfree.warm.shelf import Plan

@@ -86,7 +86,7 @@ def test_a_policy_is_a_value():
 
 def test_a_driver_without_it_refuses_it():
     from dutyfree.core.contract import Capabilities
-    from dutyfree.substrates.offer import check_offered
+    from dutyfree.driver.offer import check_offered
 
     spec = dutyfree.Spec(network=dutyfree.Egress(allow=[]))
     with pytest.raises(dutyfree.Unsupported, match="Egress"):

@@ -11,7 +11,7 @@ daytona = pytest.importorskip(
 )
 
 from dutyfree.core.errors import DriverError, SandboxLost, Saturated, Unavailable, Unsupported  # noqa: E402
-from dutyfree.substrates.api.execution import Execution, Kept  # noqa: E402
+from dutyfree.driver.exec_call import CappedStreams, ExecCall  # noqa: E402
 from dutyfree.substrates.daytona.machine import DaytonaMachine, minutes, shell_line  # noqa: E402
 from dutyfree.substrates.daytona.vendor import classify  # noqa: E402
 from dutyfree.substrates.hosted.boundary import Boundary  # noqa: E402
@@ -49,12 +49,12 @@ def test_the_vendors_clocks_count_whole_minutes_and_never_none(seconds: float, w
     assert minutes(seconds) == wanted
 
 
-async def said(shell: str, wanted: Execution) -> tuple[int | None, bytes, bytes]:
+async def said(shell: str, wanted: ExecCall) -> tuple[int | None, bytes, bytes]:
     """What a command leaves that went through a shell's input and one text, as the vendor does it."""
     script = await prepare(wanted, _no_files, shared=True)
     process = await asyncio.create_subprocess_exec(shell, stdin=PIPE, stdout=PIPE, stderr=STDOUT)
     text, _ = await process.communicate(shell_line(script).encode())
-    kept = Kept(1 << 20)
+    kept = CappedStreams(1 << 20)
     reading = Reading(kept, driver="daytona", shared=True)
     await reading.take(1, text.decode(errors="replace"))
     return reading.ended and reading.ended.exit_code, kept.stdout.kept(), kept.stderr.kept()
@@ -83,7 +83,7 @@ def test_a_command_is_the_same_in_every_shell_that_the_vendor_may_take(shell: st
         "~",
         "!",
     ]
-    code, out, err = asyncio.run(said(shell, Execution(argv=words, stdin=bytes(range(256)), cwd="/usr")))
+    code, out, err = asyncio.run(said(shell, ExecCall(argv=words, stdin=bytes(range(256)), cwd="/usr")))
     assert (code, out) == (3, bytes(range(256)))
     assert err.decode().split("|")[:-1] == words[4:]
 
@@ -99,4 +99,4 @@ class Sandbox:
 def test_another_user_than_the_sandboxes_own_is_not_offered(own: str, wanted: str):
     machine = DaytonaMachine(Sandbox(own), Boundary((), classify))
     with pytest.raises(Unsupported, match="user"):
-        asyncio.run(machine.execute(Execution(argv=["true"], user=wanted), Kept(10)))
+        asyncio.run(machine.execute(ExecCall(argv=["true"], user=wanted), CappedStreams(10)))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dutyfree
-from dutyfree.substrates.host.capture import Capture
+from dutyfree.driver.exec_call import CappedOutput
 from dutyfree.substrates.host.directory import sweep_orphans
 from dutyfree.substrates.host.driver import driver
 from dutyfree.substrates.host.tree import kill_tree, members
@@ -20,7 +20,7 @@ from dutyfree.substrates.host.tree import kill_tree, members
 
 @given(st.lists(st.binary(max_size=200)), st.integers(0, 300))
 def test_a_capture_keeps_everything_or_its_head_and_tail(pieces: list[bytes], limit: int):
-    capture, whole = Capture(limit), b"".join(pieces)
+    capture, whole = CappedOutput(limit), b"".join(pieces)
     for piece in pieces:
         capture.add(piece)
     kept = capture.kept()
@@ -35,7 +35,7 @@ def test_a_capture_keeps_everything_or_its_head_and_tail(pieces: list[bytes], li
 
 
 def test_a_capture_of_a_flood_stays_small():
-    capture = Capture(1000)
+    capture = CappedOutput(1000)
     for _ in range(100):
         capture.add(bytes(65536))
     assert len(capture._tail or b"") < 200_000

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dutyfree.driver.owner import owner_mark
 from dutyfree.substrates.podman import service
-from dutyfree.substrates.sweep import owner_mark
 
 DEAD = "boot.namespace.{pid}.1"
 

@@ -7,11 +7,10 @@ from typing import Literal
 
 from dutyfree.core.contract import FileInfo
 from dutyfree.core.errors import Misuse
+from dutyfree.driver import script
+from dutyfree.driver.exec_call import ExecCall
+from dutyfree.driver.exec_command import Runner, command_text
 from dutyfree.guest.argument import input_bytes, path_bytes, whole
-from dutyfree.substrates.api import script
-from dutyfree.substrates.api.command import Runner
-from dutyfree.substrates.api.execution import Execution
-from dutyfree.substrates.api.quote import command_text
 
 Kind = Literal["file", "directory", "symlink", "other"]
 
@@ -20,10 +19,10 @@ _LETTERS: dict[str, Kind] = {"f": "file", "d": "directory", "l": "symlink"}
 _FORMATS: dict[int, Kind] = {modes.S_IFREG: "file", modes.S_IFDIR: "directory", modes.S_IFLNK: "symlink"}
 
 
-def scripted(runner: Runner, text: str, *words: bytes, stdin: object = b"") -> Execution:
+def scripted(runner: Runner, text: str, *words: bytes, stdin: object = b"") -> ExecCall:
     """A script with its arguments, as the sandbox's own user."""
     argv = command_text([b"sh", b"-c", text.encode(), b"sh", *words])
-    return Execution(argv=argv, user=runner.user, stdin=input_bytes(stdin, "data"))
+    return ExecCall(argv=argv, user=runner.user, stdin=input_bytes(stdin, "data"))
 
 
 async def perform(runner: Runner, text: str, path: str, *words: bytes, stdin: object = b"") -> bytes:

@@ -13,10 +13,10 @@ from dutyfree.core.errors import SandboxLost
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import check_timeout
+from dutyfree.driver.exec_call import ExecCall, ExecEnd, Execute, Sink
+from dutyfree.driver.exec_command import DispatchFloor, Runner
 from dutyfree.guest.argument import output_limit
 from dutyfree.substrates.api import file, transfer
-from dutyfree.substrates.api.command import Floor, Runner
-from dutyfree.substrates.api.execution import Ended, Execute, Execution, Sink
 from dutyfree.substrates.boot import Birth
 from dutyfree.substrates.expiry import Expiry
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 class ApiSandbox(Sandbox):
     """A sandbox with nothing of ours inside."""
 
-    def __init__(self, birth: Birth, execute: Execute, floor: Floor) -> None:
+    def __init__(self, birth: Birth, execute: Execute, floor: DispatchFloor) -> None:
         self.id = birth.id
         self.spec = birth.spec
         self.network = birth.spec.network or "none"
@@ -161,7 +161,7 @@ class ApiSandbox(Sandbox):
     def _guarded(self, execute: Execute) -> Execute:
         """The same exec call, cut off when the sandbox ends."""
 
-        async def guarded(wanted: Execution, sink: Sink) -> Ended:
+        async def guarded(wanted: ExecCall, sink: Sink) -> ExecEnd:
             if self._end is not None:
                 raise self._gone()
             call = asyncio.ensure_future(execute(wanted, sink))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import stat as modes
 from collections.abc import AsyncGenerator, Generator
-from dataclasses import replace
 from pathlib import Path
 
 from dutyfree.core.errors import DriverError, Misuse, Violation
 from dutyfree.core.pending import finish
+from dutyfree.driver import script
+from dutyfree.driver.exec_call import STDOUT
+from dutyfree.driver.exec_command import Runner
 from dutyfree.guest.argument import path_bytes, whole
 from dutyfree.guest.thread import in_thread
 from dutyfree.guest.transfer import local_path
-from dutyfree.substrates.api import file, script
-from dutyfree.substrates.api.command import Runner
-from dutyfree.substrates.api.execution import STDOUT
+from dutyfree.substrates.api import file
 from dutyfree.tree.pack import file_pieces, tree_pieces
 from dutyfree.tree.parse import Entry, Untar
 from dutyfree.tree.unpack import Unpack
@@ -33,7 +33,7 @@ async def upload(runner: Runner, local: Path | str, remote: str) -> None:
         wanted, pieces = file.scripted(runner, script.WRITE, target, mode, b"replace"), file_pieces(source)
     else:
         raise Misuse(f"{source} is neither a file nor a directory", field="local")
-    outcome = await runner.run(replace(wanted, stdin=_pieces(pieces)), 1 << 16)
+    outcome = await runner.run(wanted._replace(stdin=_pieces(pieces)), 1 << 16)
     if not outcome.ok:
         raise script.failure(outcome.exit_code or 0, outcome.stderr, remote)
 

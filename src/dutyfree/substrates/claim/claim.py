@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dutyfree.core.errors import DriverError
+from dutyfree.driver.program import poll
 from dutyfree.substrates.claim.group import CLAIMS, DRIVER, SANDBOXES
 from dutyfree.substrates.kubernetes.client import Client
 from dutyfree.substrates.kubernetes.manifest import CLAIM_S, owned_metadata
 from dutyfree.substrates.kubernetes.owner import Owner
 from dutyfree.substrates.kubernetes.pod import START_S, Pod, post
 from dutyfree.substrates.kubernetes.state import condition
-from dutyfree.substrates.poll import poll
 
 TTL_S = 600.0
 """A claim outlives its owner by this at most."""

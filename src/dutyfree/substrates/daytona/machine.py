@@ -8,7 +8,7 @@ import shlex
 from daytona import AsyncSandbox
 
 from dutyfree.core.errors import SandboxLost, Unsupported
-from dutyfree.substrates.api.execution import STDOUT, Ended, Execution, Sink
+from dutyfree.driver.exec_call import STDOUT, ExecCall, ExecEnd, Sink
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.hosted.boundary import Boundary
 from dutyfree.substrates.hosted.text import Reading, prepare
@@ -46,7 +46,7 @@ class DaytonaMachine:
         self._sandbox = sandbox
         self._boundary = boundary
 
-    async def execute(self, wanted: Execution, sink: Sink) -> Ended:
+    async def execute(self, wanted: ExecCall, sink: Sink) -> ExecEnd:
         """By one call, and one more for each piece of an input that is large."""
         self._check_user(wanted.user)
         script = await prepare(wanted, self._put, shared=True)
@@ -56,8 +56,8 @@ class DaytonaMachine:
         if reading.ended is not None:
             return reading.ended
         if answer.exit_code in _NOT_STARTED and answer.result:
-            return Ended(exit_code=answer.exit_code, refusal=answer.result)
-        return Ended(exit_code=_KILLED)  # the script itself was: by whoever is short of memory, or by another command
+            return ExecEnd(exit_code=answer.exit_code, refusal=answer.result)
+        return ExecEnd(exit_code=_KILLED)  # the script itself was: by whoever is short of memory, or by another command
 
     async def extend(self, ttl_s: float) -> None:
         """Set the clock of its life, and that of its idleness back."""

@@ -10,7 +10,6 @@ import asyncio
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -32,7 +31,7 @@ from e2b import (
 
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable
 from dutyfree.core.spec import Spec
-from dutyfree.substrates.api.execution import STDERR, STDOUT, Ended, Execution, Sink
+from dutyfree.driver.exec_call import STDERR, STDOUT, ExecCall, ExecEnd, Sink
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.hosted.boundary import Boundary
 from dutyfree.substrates.hosted.credential import Credential
@@ -106,7 +105,7 @@ class E2bMachine:
         self._cross = boundary.cross
         self._translate = boundary.translate
 
-    async def execute(self, wanted: Execution, sink: Sink) -> Ended:
+    async def execute(self, wanted: ExecCall, sink: Sink) -> ExecEnd:
         """By `commands.run`."""
         # The vendor knows users by their names only.
         switch = wanted.user is not None and (wanted.user.isdecimal() or ":" in wanted.user)
@@ -118,7 +117,7 @@ class E2bMachine:
         reading = Reading(sink, driver=NAME)
         handle = await self._cross(
             self._sandbox.commands.run(
-                await prepare(wanted if switch else replace(wanted, user=None), put, switch=switch),
+                await prepare(wanted if switch else wanted._replace(user=None), put, switch=switch),
                 background=True,
                 user=user,
                 on_stdout=lambda text: reading.take(STDOUT, text),
@@ -132,7 +131,7 @@ class E2bMachine:
             code = await self._exit_code(handle)
         finally:
             await handle.disconnect()
-        return reading.ended or Ended(exit_code=code & 0xFF)
+        return reading.ended or ExecEnd(exit_code=code & 0xFF)
 
     async def extend(self, ttl_s: float) -> None:
         """By the vendor's timeout, which counts from now."""

@@ -16,8 +16,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from dutyfree.core.errors import DriverError, Saturated, Unavailable
 from dutyfree.core.pending import finish
-from dutyfree.substrates.poll import poll
-from dutyfree.substrates.sweep import OWNER_LABEL, is_orphan
+from dutyfree.driver.owner import OWNER_LABEL, is_orphan
+from dutyfree.driver.program import poll
 
 RUNNING_TIMEOUT_S = 300.0
 _LONGEST_PAUSE_S = 2.0

@@ -14,12 +14,12 @@ from dutyfree.core.errors import DriverError, Misuse, Unavailable
 from dutyfree.core.pending import finish, finish_all
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
+from dutyfree.driver.owner import owner_mark
+from dutyfree.driver.program import poll
 from dutyfree.substrates.ec2.cloud import Cloud, Kind, Reach
 from dutyfree.substrates.login.client import Client
 from dutyfree.substrates.login.substrate import CAPABILITIES as BY_SSH
 from dutyfree.substrates.login.substrate import SshSubstrate, open_ssh
-from dutyfree.substrates.poll import poll
-from dutyfree.substrates.sweep import owner_mark
 
 CAPABILITIES: Capabilities = replace(
     BY_SSH,

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dutyfree.core.errors import DriverError, Misuse, SandboxLost, Saturated
-from dutyfree.substrates.api.execution import Ended, Execution, Sink
-from dutyfree.substrates.api.feed import PIECE, feed
-from dutyfree.substrates.api.refusal import is_refusal, is_user_refusal
+from dutyfree.core.pending import completed
+from dutyfree.driver.exec_call import ExecCall, ExecEnd, Sink
+from dutyfree.driver.exec_command import is_refusal, is_user_refusal
+from dutyfree.driver.program import PIECE, feed, poll
 from dutyfree.substrates.engine.http import Http, Reply
 from dutyfree.substrates.engine.stream import Demultiplexer
-from dutyfree.substrates.poll import poll, settled
 
 _ABSENT = 404
 _FIRST = 4096
@@ -38,7 +38,7 @@ class Container:
 
     async def create(self, wanted: Mapping[str, Any]) -> None:
         """Make it; nothing runs yet."""
-        reply = await settled(self.http.call("POST", "/containers/create", wanted, name=self.name))
+        reply = await completed(self.http.call("POST", "/containers/create", wanted, name=self.name))
         if not reply.ok:
             raise self._refused("create", reply)
 
@@ -48,7 +48,7 @@ class Container:
 
     async def start(self) -> None:
         """Start its main process."""
-        reply = await settled(self.http.call("POST", f"/containers/{self.name}/start"))
+        reply = await completed(self.http.call("POST", f"/containers/{self.name}/start"))
         if not reply.ok:
             raise self._refused("start", reply)
 
@@ -81,7 +81,7 @@ class Container:
                 f"cannot remove it: {reply.message}", driver=self.driver, step="destroy", sandbox=self.name
             )
 
-    async def execute(self, wanted: Execution, sink: Sink) -> Ended:
+    async def execute(self, wanted: ExecCall, sink: Sink) -> ExecEnd:
         """An `Execute`: exec create, start and inspect."""
         call = {
             "Cmd": list(wanted.argv),
@@ -95,14 +95,14 @@ class Container:
         made = await self.http.call("POST", f"/containers/{self.name}/exec", call)
         if not made.ok:
             if is_user_refusal(made.message):
-                return Ended(exit_code=126, refusal=made.message)
+                return ExecEnd(exit_code=126, refusal=made.message)
             raise SandboxLost(f"its container is gone: {made.message}", driver=self.driver, sandbox=self.name)
         number = made.json()["Id"]
         try:
             first = await self._stream(number, wanted, sink)
         except DriverError as error:
             if is_refusal(error.message):
-                return Ended(exit_code=126, refusal=error.message)
+                return ExecEnd(exit_code=126, refusal=error.message)
             raise SandboxLost(
                 f"its container is gone: {error.message}", driver=self.driver, sandbox=self.name
             ) from error
@@ -113,9 +113,9 @@ class Container:
             raise SandboxLost("its container ended", driver=self.driver, sandbox=self.name)
         # A process that never was has no pid (podman: none has, afterwards), and its output is the engine's explanation.
         said = first.decode(errors="replace") if found.get("Pid") == 0 and code in _NOT_STARTED else ""
-        return Ended(exit_code=code, refusal=said if is_refusal(said) else None)
+        return ExecEnd(exit_code=code, refusal=said if is_refusal(said) else None)
 
-    async def _stream(self, number: str, wanted: Execution, sink: Sink) -> bytes:
+    async def _stream(self, number: str, wanted: ExecCall, sink: Sink) -> bytes:
         """Feed and drain a started exec; gives the beginning of its output."""
         connection, early = await self.http.hijack(f"/exec/{number}/start", {"Detach": False, "Tty": False})
         pieces: list[tuple[int, bytes]] = []

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dutyfree.core.spec import Spec
+from dutyfree.driver.owner import OWNER_LABEL
 from dutyfree.substrates.boot import AGENT_INSIDE, KEEPERS
-from dutyfree.substrates.sweep import OWNER_LABEL
 
 Profile = Literal["default", "hardened"]
 

@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import DriverError, Misuse, SandboxLost
+from dutyfree.core.pending import completed
+from dutyfree.driver.owner import is_orphan, owner_mark
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.engine.http import Http
 from dutyfree.substrates.engine.image import Origin
-from dutyfree.substrates.poll import settled
-from dutyfree.substrates.sweep import is_orphan, owner_mark
 
 SNAPSHOT_LABEL = "dutyfree.snapshot"
 TEMPORARY_LABEL = "dutyfree.temporary"
@@ -115,7 +115,7 @@ class Snapshots:
     async def _commit(self, container: str, defaults: Defaults, key: str) -> None:
         said = json.dumps({**asdict(defaults), "env": dict(defaults.env)}).encode().hex()
         mark = owner_mark() if key in self._temporary else "no"
-        reply = await settled(
+        reply = await completed(
             self._http.call(
                 "POST", "/commit", {}, container=container, repo=self._repository, tag=key, pause=int(self._pause),
                 changes=[f"LABEL {SNAPSHOT_LABEL}={said}", f"LABEL {TEMPORARY_LABEL}={mark}"],

@@ -12,6 +12,7 @@ from dutyfree.core.contract import SNAPSHOT_PREFIX, Capabilities, Dispatch, Sand
 from dutyfree.core.errors import DriverError, DutyfreeError, Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
+from dutyfree.driver.owner import OWNER_LABEL, is_orphan, owner_mark
 from dutyfree.substrates.api.sandbox import API_NOTES
 from dutyfree.substrates.boot import AGENT_INSIDE, KEEPER, Birth, Defaults, agent_program, boot_agent
 from dutyfree.substrates.engine.container import Container
@@ -21,7 +22,6 @@ from dutyfree.substrates.engine.profile import Profile, container_config
 from dutyfree.substrates.engine.snapshot import Snapshots
 from dutyfree.substrates.engine.stream import Multiplexed
 from dutyfree.substrates.renewing import RenewingSubstrate
-from dutyfree.substrates.sweep import OWNER_LABEL, is_orphan, owner_mark
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Ending, Outcome
 from dutyfree.core.pending import finish
 from dutyfree.core.timeline import now_ns
-from dutyfree.substrates.host.capture import Capture
+from dutyfree.driver.exec_call import CappedOutput
 from dutyfree.substrates.host.tree import kill_tree
 
 PIPES_AFTER_S = 0.002
@@ -82,7 +82,7 @@ class Child:
         kill_tree(self.pid)
         os.waitpid(self.pid, 0)
 
-    def outcome(self, called_ns: int, stdout: Capture | None, stderr: Capture | None) -> Outcome:
+    def outcome(self, called_ns: int, stdout: CappedOutput | None, stderr: CappedOutput | None) -> Outcome:
         """The result of a call that began at `called_ns`."""
         code = os.waitstatus_to_exitcode(self.status)
         ending = self.ending or ("exit" if code >= 0 else "signal")
@@ -196,7 +196,7 @@ class Collector:
     __slots__ = ("_child", "_late", "_loop", "_on_over", "_watched", "streams")
 
     def __init__(self, child: Child, limit_bytes: int, on_over: Callable[[], None] | None = None) -> None:
-        self.streams = [Capture(limit_bytes) for _ in child.pipes]
+        self.streams = [CappedOutput(limit_bytes) for _ in child.pipes]
         self._child = child
         self._on_over = on_over
         self._loop = asyncio.get_running_loop()

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from dutyfree.core.spec import Storage
+from dutyfree.driver.owner import is_orphan
 from dutyfree.guest.thread import in_thread
-from dutyfree.substrates.sweep import is_orphan
 from dutyfree.tree.beneath import delete_tree
 
 _PREFIX = "dutyfree-host-"

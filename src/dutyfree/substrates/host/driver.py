@@ -13,10 +13,10 @@ from dutyfree.core.contract import Availability, Capabilities, Driver, Sandbox, 
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
+from dutyfree.driver.offer import check_offered
+from dutyfree.driver.owner import owner_mark
 from dutyfree.substrates.host.directory import make_directory, sweep_orphans
 from dutyfree.substrates.host.sandbox import HostSandbox
-from dutyfree.substrates.offer import check_offered
-from dutyfree.substrates.sweep import owner_mark
 
 CAPABILITIES = Capabilities(
     isolation="none",

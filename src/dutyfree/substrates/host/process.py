@@ -16,8 +16,8 @@ from typing import Self
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, StreamName, TerminalSize
 from dutyfree.core.errors import Misuse, Unsupported
 from dutyfree.core.outcome import Outcome
+from dutyfree.driver.exec_call import CappedOutput
 from dutyfree.guest.argument import input_bytes, whole
-from dutyfree.substrates.host.capture import Capture
 from dutyfree.substrates.host.child import CHUNK_BYTES, Child, gone, settle_once
 
 _NAMES: tuple[StreamName, StreamName] = ("stdout", "stderr")
@@ -93,7 +93,7 @@ class HostProcess:
         """The outcome; output that nobody iterated is in it."""
         if self._outcome is not None:
             return self._outcome
-        streams = {name: Capture(DEFAULT_OUTPUT_LIMIT_BYTES) for name in _NAMES}
+        streams = {name: CappedOutput(DEFAULT_OUTPUT_LIMIT_BYTES) for name in _NAMES}
         try:
             async for name, data in self:
                 streams[name].add(data)

@@ -22,9 +22,9 @@ from dutyfree.core.outcome import Ending, Outcome
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import check_timeout
 from dutyfree.core.timeline import now_ns
+from dutyfree.driver.exec_call import CappedOutput
 from dutyfree.guest.argument import encoded, input_bytes, output_limit
 from dutyfree.guest.wire import Bytes
-from dutyfree.substrates.host.capture import Capture
 from dutyfree.substrates.host.child import CHUNK_BYTES, Child, NotStarted, gone, memory_file, settle_once, spawn
 from dutyfree.substrates.host.tree import kill_tree
 
@@ -50,7 +50,7 @@ class HostShell:
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[int | None] = self._loop.create_future()
-        self._streams: list[Capture] = [Capture(0), Capture(0)]
+        self._streams: list[CappedOutput] = [CappedOutput(0), CappedOutput(0)]
         self._turn = asyncio.Lock()
         self._closed = self._expired = False
         self._line = -1
@@ -129,7 +129,7 @@ class HostShell:
     async def _run(self, script: str, timeout_s: float | None, stdin: Bytes, limit: int) -> Outcome:
         called_ns = now_ns()
         self._drain()
-        self._streams = [Capture(limit), Capture(limit)]
+        self._streams = [CappedOutput(limit), CappedOutput(limit)]
         self._expired = self._interrupted = False
         self._running = object()
         late = self._loop.call_later(timeout_s, self._expire) if timeout_s is not None else None

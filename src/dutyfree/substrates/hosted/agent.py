@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from dutyfree.core.errors import DutyfreeError
+from dutyfree.driver.exec_call import STDOUT, ExecCall, Execute
 from dutyfree.guest.sandbox import AgentSandbox
-from dutyfree.substrates.api.execution import STDOUT, Execute, Execution
 from dutyfree.substrates.boot import Birth, agent_program, boot_agent
 
 OURS = "/dev /run /tmp"
@@ -60,7 +60,7 @@ class Bridge:
         self._inner.setblocking(False)
         self._complaint = b""
         self._ending: asyncio.Future[None] | None = None
-        wanted = Execution(argv=argv, user="0", stdin=self._input(ahead))
+        wanted = ExecCall(argv=argv, user="0", stdin=self._input(ahead))
         self._task = asyncio.create_task(self._carry(execute, wanted))
 
     async def add(self, stream: int, data: bytes) -> None:
@@ -93,7 +93,7 @@ class Bridge:
         self._task.cancel()
         await asyncio.wait({self._task})
 
-    async def _carry(self, execute: Execute, wanted: Execution) -> None:
+    async def _carry(self, execute: Execute, wanted: ExecCall) -> None:
         try:
             ended = await execute(wanted, self)
             self._complaint = self._complaint or (ended.refusal or f"exit code {ended.exit_code}").encode()

@@ -14,13 +14,13 @@ from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.errors import DutyfreeError, Misuse
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
+from dutyfree.driver.owner import OWNER_LABEL, is_orphan, owner_mark
 from dutyfree.substrates.api.sandbox import API_NOTES, ApiSandbox
 from dutyfree.substrates.boot import Birth
 from dutyfree.substrates.hosted.agent import boot_by_exec
 from dutyfree.substrates.hosted.keeper import TTL_S, Keeper
 from dutyfree.substrates.hosted.vendor import Machine, Vendor
 from dutyfree.substrates.owning import OwningSubstrate
-from dutyfree.substrates.sweep import OWNER_LABEL, is_orphan, owner_mark
 
 NAME_LABEL = "dutyfree.name"
 

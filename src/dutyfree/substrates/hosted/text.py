@@ -22,8 +22,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from dutyfree.core.errors import DriverError
-from dutyfree.substrates.api.execution import Ended, Execution, Sink
-from dutyfree.substrates.api.quote import shell_word
+from dutyfree.driver.exec_call import ExecCall, ExecEnd, Sink
+from dutyfree.driver.exec_command import shell_word
 
 INLINE = 64 << 10
 """Input up to this size travels in the script. One argument of a program holds 128 KiB, and a script is one."""
@@ -53,7 +53,7 @@ printf ':%s\\n' "$c"
 
 
 async def prepare(
-    wanted: Execution, put: Put, *, shared: bool = False, switch: bool = False, paced: bool = False
+    wanted: ExecCall, put: Put, *, shared: bool = False, switch: bool = False, paced: bool = False
 ) -> str:
     """A script that carries an execution: for `bash -c`, or any `sh -c`, which then tells no times.
 
@@ -80,7 +80,7 @@ class Reading:
         self._shared = shared
         self._rest: dict[int, str] = {}
         self._begun: set[int] = set()
-        self.ended: Ended | None = None
+        self.ended: ExecEnd | None = None
         """How the command ended, once the script told it."""
 
     async def take(self, stream: int, text: str) -> None:
@@ -122,16 +122,16 @@ class Reading:
             raise self._nonsense(line)
         code, begun, over = found.groups()
         if code in _REFUSALS:
-            self.ended = Ended(exit_code=1, refusal=_REFUSALS[code])
+            self.ended = ExecEnd(exit_code=1, refusal=_REFUSALS[code])
             return
         run_ns = _nanoseconds(over) - _nanoseconds(begun) if begun and over else 0
-        self.ended = Ended(exit_code=int(code) & 0xFF, run_ns=run_ns if run_ns > 0 else None)
+        self.ended = ExecEnd(exit_code=int(code) & 0xFF, run_ns=run_ns if run_ns > 0 else None)
 
     def _nonsense(self, text: str) -> DriverError:
         return DriverError(f"the sandbox's shell says {text[:80]!r}", driver=self._driver, step="exec")
 
 
-def _script(wanted: Execution, feed: str, given: str, *, shared: bool, switch: bool, paced: bool) -> str:
+def _script(wanted: ExecCall, feed: str, given: str, *, shared: bool, switch: bool, paced: bool) -> str:
     another = wanted.user is not None and switch
     plain = {name: value for name, value in wanted.env.items() if _NAME.fullmatch(name)}
     other = [f"{name}={value}" for name, value in wanted.env.items() if name not in plain]
@@ -165,7 +165,7 @@ def _person(user: str) -> str:
     return f"{number}g=$(id -g -- {_quoted(name)} || echo 0); "
 
 
-async def _source(wanted: Execution, put: Put, stem: str) -> tuple[str, str]:
+async def _source(wanted: ExecCall, put: Put, stem: str) -> tuple[str, str]:
     """How the command gets its input: what comes before it in a pipe, and its redirection."""
     if isinstance(wanted.stdin, bytes | bytearray | memoryview):
         if not wanted.stdin:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from dutyfree.core.spec import Spec
-from dutyfree.substrates.api.execution import Ended, Execution, Sink
+from dutyfree.driver.exec_call import ExecCall, ExecEnd, Sink
 from dutyfree.substrates.boot import Defaults
 
 
@@ -20,7 +20,7 @@ class Machine(Protocol):
     defaults: Defaults
     """What its image says of itself, as far as that is known."""
 
-    async def execute(self, wanted: Execution, sink: Sink) -> Ended:
+    async def execute(self, wanted: ExecCall, sink: Sink) -> ExecEnd:
         """As `api.execution.Execute`: cancelled, it lets go of the process; `SandboxLost` if the machine is gone."""
         ...
 

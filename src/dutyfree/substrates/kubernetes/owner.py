@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dutyfree.core.errors import DriverError, Unavailable
+from dutyfree.driver.owner import OWNER_LABEL, is_local, is_orphan, owner_mark
 from dutyfree.substrates.kubernetes.client import DRIVER, Client
 from dutyfree.substrates.kubernetes.manifest import LEASE_LABEL
-from dutyfree.substrates.sweep import OWNER_LABEL, is_local, is_orphan, owner_mark
 
 LEASE_S = 60
 RENEW_S = 15.0

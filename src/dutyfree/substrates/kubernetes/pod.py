@@ -16,14 +16,14 @@ from typing import Any
 import aiohttp
 
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable, Unsupported
-from dutyfree.core.pending import finish
-from dutyfree.substrates.api.execution import Ended, Execution, Sink
+from dutyfree.core.pending import completed, finish
+from dutyfree.driver.exec_call import ExecCall, ExecEnd, Sink
+from dutyfree.driver.program import poll
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.kubernetes.client import DRIVER, Client, Refused
 from dutyfree.substrates.kubernetes.manifest import CONTAINER, NOT_YET
 from dutyfree.substrates.kubernetes.state import check_alive, end_of, is_ready, is_scheduled, is_unschedulable
 from dutyfree.substrates.kubernetes.stream import STDERR, STDOUT, Channels
-from dutyfree.substrates.poll import poll, settled
 
 START_S = 300.0
 """From the request to a pod that can be reached: as long as a cluster may take to add a node and to fetch an image."""
@@ -131,7 +131,7 @@ class Pod:
         words = [("command", word) for word in argv]
         return Channels(await self.client.websocket(self.client.place("pods", f"{self.name}/exec"), [*query, *words]))
 
-    async def execute(self, wanted: Execution, sink: Sink) -> Ended:
+    async def execute(self, wanted: ExecCall, sink: Sink) -> ExecEnd:
         """An `Execute`: one websocket."""
         if wanted.user not in (None, "0", "root"):
             raise Unsupported(
@@ -167,7 +167,7 @@ class Pod:
         if status is None or status.exit_code is None:
             raise self._lost(status.message if status else "the stream broke")
         refused = status.exit_code == _NO_PLACE and complaint == token.encode()
-        return Ended(exit_code=status.exit_code, refusal="chdir to cwd" if refused else None)
+        return ExecEnd(exit_code=status.exit_code, refusal="chdir to cwd" if refused else None)
 
     async def remove(self) -> None:
         """Take it out of the cluster at once; fine if it is gone already."""
@@ -227,7 +227,7 @@ class _Watch:
 
 async def post(client: Client, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Create a resource. Cancelled or not, it is known afterwards whether there is one to remove."""
-    reply = await settled(client.call("POST", path, manifest))
+    reply = await completed(client.call("POST", path, manifest))
     if reply.ok:
         made: dict[str, Any] = reply.body
         return made
@@ -257,7 +257,7 @@ async def _line(channels: Channels) -> bytes | None:
     return said
 
 
-async def _feed(channels: Channels, wanted: Execution) -> None:
+async def _feed(channels: Channels, wanted: ExecCall) -> None:
     """Send a command's input, then its end. Input that nobody reads is no error."""
     with suppress(ConnectionError, aiohttp.ClientError):
         if isinstance(wanted.stdin, bytes | bytearray | memoryview):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.substrates.program import run_program, start
+from dutyfree.driver.program import run_program, start
 
 PERSIST_S = 5
 """How long the master outlives its last user."""
@@ -109,7 +109,7 @@ class Client:
         """End the master and remove its directory. Calling it twice is fine."""
         if not self.directory.exists():
             return
-        await run_program([self.program, *self.flags, "-O", "exit", self.host])
+        await run_program(self.program, *self.flags, "-O", "exit", self.host)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _argv(self, script: str) -> list[str]:

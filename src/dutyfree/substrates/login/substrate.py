@@ -23,10 +23,10 @@ from dutyfree.core.errors import DriverError, Misuse, Unavailable
 from dutyfree.core.pending import finish, finish_all
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
+from dutyfree.driver.offer import check_offered
+from dutyfree.driver.program import exit_of
 from dutyfree.substrates.boot import Birth, Defaults, agent_program, boot_agent
 from dutyfree.substrates.login.client import Client
-from dutyfree.substrates.offer import check_offered
-from dutyfree.substrates.program import exit_of
 
 CAPABILITIES = Capabilities(
     isolation="none",

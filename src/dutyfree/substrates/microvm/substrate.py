@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX, Capabilities, Sandbox, Snapshot
 from dutyfree.core.errors import Misuse, Unsupported
-from dutyfree.core.pending import Pending, finish
+from dutyfree.core.pending import Pending, completed, finish
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.sandbox import AgentSandbox
@@ -22,7 +22,6 @@ from dutyfree.substrates.microvm.snapshot import Fork, LiveSnapshot
 from dutyfree.substrates.microvm.stock import Stock
 from dutyfree.substrates.microvm.template import Facts, Template, boot_template, live_template, read_template
 from dutyfree.substrates.owning import OwningSubstrate
-from dutyfree.substrates.poll import settled
 from dutyfree.substrates.qemu.control import bounds, fresh
 from dutyfree.substrates.qemu.machine import Machine
 from dutyfree.substrates.qemu.offer import cpus_for, memory_for
@@ -166,7 +165,7 @@ class MicrovmSubstrate(OwningSubstrate):
             return LiveSnapshot(key=key, template=there, forget=self._forget)
         scratch = self._workshop.scratch("templates")
         name = key or f"{self.name}-{os.urandom(8).hex()}"
-        await settled(self._copy(box, scratch, spec))
+        await completed(self._copy(box, scratch, spec))
         place = scratch
         if key is not None:
             place = self._workshop.place("snapshots") / key

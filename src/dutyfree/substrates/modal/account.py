@@ -22,11 +22,11 @@ from modal import exception
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
+from dutyfree.driver.owner import owner_mark
 from dutyfree.substrates.hosted.boundary import Boundary
 from dutyfree.substrates.hosted.credential import Credential
 from dutyfree.substrates.hosted.substrate import NAME_LABEL
 from dutyfree.substrates.modal.machine import DRIVER, ModalMachine, keeper
-from dutyfree.substrates.sweep import owner_mark
 
 APP = "dutyfree"
 IMAGE = "python:3.12"

@@ -18,7 +18,7 @@ from modal.exception import Error
 from modal.io_streams import StreamReader
 
 from dutyfree.core.errors import SandboxLost, Unsupported
-from dutyfree.substrates.api.execution import STDERR, STDOUT, Ended, Execution, Kept, Sink
+from dutyfree.driver.exec_call import STDERR, STDOUT, CappedStreams, ExecCall, ExecEnd, Sink
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.hosted.agent import OURS
 from dutyfree.substrates.hosted.boundary import Boundary
@@ -59,14 +59,14 @@ class ModalMachine:
 
     async def greet(self) -> None:
         """Wait until commands run in it."""
-        said = Kept(1 << 20)
-        await self.execute(Execution(argv=["sh", "-c", GREETING]), said)
+        said = CappedStreams(1 << 20)
+        await self.execute(ExecCall(argv=["sh", "-c", GREETING]), said)
         place, *items = said.stdout.kept().decode(errors="surrogateescape").split("\0")
         pairs = [item.partition("=") for item in items]
         env = {name: value for name, mark, value in pairs if mark and name}
         self.defaults = Defaults(env=env, cwd=None if place in ("", "/", env.get("HOME")) else place)
 
-    async def execute(self, wanted: Execution, sink: Sink) -> Ended:
+    async def execute(self, wanted: ExecCall, sink: Sink) -> ExecEnd:
         """An `Execute`: the streams of one process, byte for byte."""
         if wanted.user not in (None, "0", "root"):
             raise Unsupported(
@@ -88,11 +88,11 @@ class ModalMachine:
         finally:
             await _dropped(feeder, *streams)
         refused = code == NO_PLACE and complaint.said == token.encode()
-        return Ended(exit_code=code, refusal="chdir to cwd" if refused else None)
+        return ExecEnd(exit_code=code, refusal="chdir to cwd" if refused else None)
 
     async def extend(self, ttl_s: float) -> None:
         """Set our clock inside."""
-        await self.execute(Execution(argv=["sh", "-c", _EXTEND, str(math.ceil(ttl_s))]), Kept(0))
+        await self.execute(ExecCall(argv=["sh", "-c", _EXTEND, str(math.ceil(ttl_s))]), CappedStreams(0))
 
     async def end(self) -> None:
         """End it, and wait until it is gone."""
@@ -125,7 +125,7 @@ async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
     return await anext(pieces, None)
 
 
-async def _feed(process: ContainerProcess[bytes], before: bytes, wanted: Execution) -> None:
+async def _feed(process: ContainerProcess[bytes], before: bytes, wanted: ExecCall) -> None:
     """Send a command's input, then its end. Input that nobody reads is no error."""
     with suppress(Error):
         process.stdin.write(before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from dutyfree.substrates.api.execution import Execution
+from dutyfree.driver.exec_call import ExecCall
 
 NO_PLACE = 125
 """The exit code, with the token as the only error text: there is no such directory."""
@@ -23,7 +23,7 @@ _READ = 'eval "set -- $(head -c "$1")"; '
 """Takes the words from the input, of which it reads no byte more."""
 
 
-def spoken(wanted: Execution, token: str) -> tuple[Sequence[str], bytes]:
+def spoken(wanted: ExecCall, token: str) -> tuple[Sequence[str], bytes]:
     """The words, and what goes into the input before the command's own."""
     words = [wanted.cwd or "", *wanted.argv]
     if sum(map(len, words)) <= MOST:

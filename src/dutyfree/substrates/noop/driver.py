@@ -20,10 +20,10 @@ from dutyfree.core.errors import Misuse, SandboxLost
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.spec import Spec, check_env, check_path, check_timeout
 from dutyfree.core.timeline import Timeline, now_ns
+from dutyfree.driver.offer import check_offered
 from dutyfree.guest.argument import command_items, input_bytes, output_limit, whole
 from dutyfree.guest.transfer import local_path
 from dutyfree.substrates.noop.tree import Tree
-from dutyfree.substrates.offer import check_offered
 
 CAPABILITIES = Capabilities(
     isolation="none",

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from dutyfree.core.errors import DriverError, SandboxLost
-from dutyfree.substrates.api.execution import Ended, Execution, Sink
-from dutyfree.substrates.api.streamed import streamed
-from dutyfree.substrates.program import exit_of, run_program, start
-from dutyfree.substrates.sweep import owner_mark
+from dutyfree.driver.exec_call import ExecCall, ExecEnd, Sink
+from dutyfree.driver.owner import owner_mark
+from dutyfree.driver.program import exit_of, run_program, start, stream_program
 from dutyfree.tree.beneath import delete_tree
 
 _LOST = (
@@ -85,10 +84,10 @@ class Bundle:
 
     async def remove(self) -> None:
         """Kill what runs, forget the container, delete the directories; fine if there is nothing."""
-        await run_program([*self.runtime, "delete", "--force", self.name])
+        await run_program(*self.runtime, "delete", "--force", self.name)
         await asyncio.to_thread(self._delete)
 
-    async def execute(self, wanted: Execution, sink: Sink) -> Ended:
+    async def execute(self, wanted: ExecCall, sink: Sink) -> ExecEnd:
         """An `Execute`: the runtime's own exec."""
         token = os.urandom(6).hex()
         log, pid = self.path / f"log-{token}", self.path / f"pid-{token}"
@@ -96,7 +95,7 @@ class Bundle:
         flags += ["--cwd", wanted.cwd] if wanted.cwd else []
         flags += ["--user", wanted.user] if wanted.user else []
         argv = [*self._program(log), "exec", "--pid-file", str(pid), *flags, self.name, *wanted.argv]
-        code = await streamed(argv, wanted, sink)
+        code = (await stream_program(argv, wanted, sink)).code
         ended_ns = time.time_ns()
         try:
             began_ns = pid.stat().st_mtime_ns
@@ -104,11 +103,11 @@ class Bundle:
             words = said(log)
             if any(word in words for word in _LOST) and "exec failed" not in words:
                 raise SandboxLost(f"its container ended: {words}", driver=self.driver, sandbox=self.name) from None
-            return Ended(exit_code=code, refusal=words)
+            return ExecEnd(exit_code=code, refusal=words)
         finally:
             log.unlink(missing_ok=True)
             pid.unlink(missing_ok=True)
-        return Ended(exit_code=code, run_ns=max(1, ended_ns - began_ns))
+        return ExecEnd(exit_code=code, run_ns=max(1, ended_ns - began_ns))
 
     def _program(self, log: Path) -> list[str]:
         return [*self.runtime, "--log", str(log), "--log-format", "json"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
+from dutyfree.driver.owner import is_orphan
 from dutyfree.image.resolve import Image
 from dutyfree.substrates.boot import AGENT_INSIDE, KEEPER, KEEPERS, Birth, Defaults, agent_program, boot_agent
 from dutyfree.substrates.oci.bundle import Bundle
@@ -17,7 +18,6 @@ from dutyfree.substrates.oci.config import bundle_config
 from dutyfree.substrates.oci.orphan import await_start, remove_unfinished
 from dutyfree.substrates.oci.user import numbered
 from dutyfree.substrates.renewing import RenewingSubstrate
-from dutyfree.substrates.sweep import is_orphan
 
 Flags = Callable[[Spec, Path], Sequence[str]]
 """The runtime's global flags for one sandbox, which may put its writes into the directory."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from dutyfree.core.errors import Misuse
-from dutyfree.substrates.api.execution import Ended, Execute, Execution, Kept, Sink
+from dutyfree.driver.exec_call import CappedStreams, ExecCall, ExecEnd, Execute, Sink
 
 _MOST_ACCOUNTS = 1 << 20
 
@@ -48,9 +47,9 @@ def of_layers(layers: Sequence[Path]) -> Lines:
 def numbered(execute: Execute, layers: Sequence[Path]) -> Execute:
     """The same exec call for users by name. Those that the image does not know may have been added inside."""
 
-    async def by_number(wanted: Execution, sink: Sink) -> Ended:
+    async def by_number(wanted: ExecCall, sink: Sink) -> ExecEnd:
         user = await ids(wanted.user) if wanted.user else None
-        return await execute(replace(wanted, user=user), sink)
+        return await execute(wanted._replace(user=user), sink)
 
     async def ids(user: str) -> str:
         try:
@@ -60,8 +59,8 @@ def numbered(execute: Execute, layers: Sequence[Path]) -> Execute:
             return user_ids(user, said.__getitem__)
 
     async def accounts(file: str) -> list[list[str]]:
-        kept = Kept(_MOST_ACCOUNTS)
-        await execute(Execution(argv=["cat", f"/etc/{file}"]), kept)
+        kept = CappedStreams(_MOST_ACCOUNTS)
+        await execute(ExecCall(argv=["cat", f"/etc/{file}"]), kept)
         return parsed(kept.stdout.kept().decode(errors="replace"))
 
     return by_number

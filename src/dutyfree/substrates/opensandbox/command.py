@@ -16,7 +16,7 @@ from opensandbox.models.execd import Execution as Answer
 from opensandbox.models.execd import ExecutionError, ExecutionHandlers, OutputMessage
 from opensandbox.models.filesystem import WriteEntry
 
-from dutyfree.substrates.api.execution import STDERR, STDOUT, Ended, Execution, Sink
+from dutyfree.driver.exec_call import STDERR, STDOUT, ExecCall, ExecEnd, Sink
 from dutyfree.substrates.hosted.boundary import Boundary
 from dutyfree.substrates.hosted.text import Reading, prepare
 from dutyfree.substrates.opensandbox.address import NAME
@@ -28,7 +28,7 @@ _PRIVATE = 600
 _KILLED = 137
 
 
-async def run_script(sandbox: Sandbox, boundary: Boundary, wanted: Execution, sink: Sink) -> Ended | None:
+async def run_script(sandbox: Sandbox, boundary: Boundary, wanted: ExecCall, sink: Sink) -> ExecEnd | None:
     """Run it; None if the answer ended without telling how the command did."""
 
     async def put(path: str, data: bytes) -> None:
@@ -36,10 +36,10 @@ async def run_script(sandbox: Sandbox, boundary: Boundary, wanted: Execution, si
 
     script = await prepare(wanted, put, switch=True, paced=True)
     reading = Reading(sink, driver=NAME)
-    failed: Ended | None = None
+    failed: ExecEnd | None = None
     async with aclosing(_events(sandbox, boundary, script)) as events:
         async for event in events:
-            if isinstance(event, Ended):
+            if isinstance(event, ExecEnd):
                 failed = event
             else:
                 stream, line = event
@@ -47,9 +47,9 @@ async def run_script(sandbox: Sandbox, boundary: Boundary, wanted: Execution, si
     return reading.ended or failed
 
 
-async def _events(sandbox: Sandbox, boundary: Boundary, script: str) -> AsyncGenerator[tuple[int, str] | Ended, None]:
-    """The lines of both streams; an `Ended` only if the script itself failed."""
-    said: asyncio.Queue[tuple[int, str] | Ended | None] = asyncio.Queue(_AHEAD)
+async def _events(sandbox: Sandbox, boundary: Boundary, script: str) -> AsyncGenerator[tuple[int, str] | ExecEnd, None]:
+    """The lines of both streams; an `ExecEnd` only if the script itself failed."""
+    said: asyncio.Queue[tuple[int, str] | ExecEnd | None] = asyncio.Queue(_AHEAD)
 
     async def out(message: OutputMessage) -> None:
         await said.put((STDOUT, message.text))
@@ -79,8 +79,8 @@ async def _events(sandbox: Sandbox, boundary: Boundary, script: str) -> AsyncGen
 
 
 async def _next(
-    said: asyncio.Queue[tuple[int, str] | Ended | None], call: asyncio.Future[Answer]
-) -> tuple[int, str] | Ended | None:
+    said: asyncio.Queue[tuple[int, str] | ExecEnd | None], call: asyncio.Future[Answer]
+) -> tuple[int, str] | ExecEnd | None:
     """What comes next; None at the end. Raises what the call raised."""
     if said.empty():
         getting = asyncio.ensure_future(said.get())
@@ -97,10 +97,10 @@ async def _next(
     return None
 
 
-def _ended(error: ExecutionError) -> Ended:
+def _ended(error: ExecutionError) -> ExecEnd:
     """Of the script: it was killed (a negative code), or never started."""
     try:
         code = int(error.value)
     except ValueError:
-        return Ended(exit_code=126, refusal=error.value)
-    return Ended(exit_code=_KILLED if code < 0 else code & 0xFF)
+        return ExecEnd(exit_code=126, refusal=error.value)
+    return ExecEnd(exit_code=_KILLED if code < 0 else code & 0xFF)

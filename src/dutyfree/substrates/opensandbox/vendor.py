@@ -30,15 +30,15 @@ from opensandbox.transport import RetryPolicy
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable, Unsupported
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Limits, Spec
+from dutyfree.driver.exec_call import ExecCall, ExecEnd, Sink
+from dutyfree.driver.program import poll
 from dutyfree.image.pack import reference
 from dutyfree.image.resolve import BUILD_BENCH, resolve
 from dutyfree.image.store import Store
-from dutyfree.substrates.api.execution import Ended, Execution, Sink
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.hosted.boundary import Boundary
 from dutyfree.substrates.opensandbox.address import KEY, NAME, Address
 from dutyfree.substrates.opensandbox.command import run_script
-from dutyfree.substrates.poll import poll
 
 _TTL_LEAST_S = 60.0
 """What a server takes when a sandbox is started; it may be set to less afterwards."""
@@ -152,7 +152,7 @@ class OpenSandboxMachine:
         self._sandbox = sandbox
         self._boundary = boundary
 
-    async def execute(self, wanted: Execution, sink: Sink) -> Ended:
+    async def execute(self, wanted: ExecCall, sink: Sink) -> ExecEnd:
         """By `commands.run`; the sandbox itself is asked, and not the server, so a failure may be its end."""
         try:
             ended = await run_script(self._sandbox, self._boundary, wanted, sink)

@@ -25,10 +25,10 @@ from typing import Literal
 from dutyfree.core.checkout import make
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.pending import finish
+from dutyfree.driver.owner import is_orphan, owner_mark
+from dutyfree.driver.program import poll
 from dutyfree.substrates.engine.options import ask
 from dutyfree.substrates.podman.account import Account
-from dutyfree.substrates.poll import poll
-from dutyfree.substrates.sweep import is_orphan, owner_mark
 
 ENABLE = make("substrates", "apt-get install -y podman")
 START_S = 60.0

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dutyfree.core.errors import DriverError, SandboxLost
 from dutyfree.core.pending import finish
-from dutyfree.substrates.program import exit_of
+from dutyfree.driver.program import exit_of
 from dutyfree.substrates.qemu.control import Control
 from dutyfree.substrates.qemu.monitor import Monitor
 from dutyfree.substrates.qemu.plan import Descriptors, Hardware, arguments

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dutyfree.core.errors import DriverError
-from dutyfree.substrates.poll import poll
+from dutyfree.driver.program import poll
 from dutyfree.substrates.qemu.machine import Machine
 
 PATIENCE_S = 120.0

@@ -16,17 +16,17 @@ from pathlib import Path
 
 from dutyfree.core.checkout import make
 from dutyfree.core.errors import DutyfreeError, Unavailable
+from dutyfree.core.pending import completed
+from dutyfree.driver.owner import is_orphan, owner_mark
 from dutyfree.image.disk import MKFS, write_disk
 from dutyfree.image.resolve import Image
 from dutyfree.image.store import Store, delete
 from dutyfree.substrates.boot import agent_program
-from dutyfree.substrates.poll import settled
 from dutyfree.substrates.qemu.initramfs import initramfs
 from dutyfree.substrates.qemu.kernel import find_kernel
 from dutyfree.substrates.qemu.kvm import judge
 from dutyfree.substrates.qemu.machine import PROGRAM, Boot
 from dutyfree.substrates.qemu.plan import Accel
-from dutyfree.substrates.sweep import is_orphan, owner_mark
 
 ENABLE = make("substrates")
 KEPT_S = 7 * 86_400.0
@@ -88,7 +88,7 @@ class Workshop:
         """The image as a disk; made now if it is not there."""
         path = self.place("disks") / f"{image.key}.ext4"
         if not path.exists():
-            await settled(asyncio.to_thread(self._make_disk, image, path))
+            await completed(asyncio.to_thread(self._make_disk, image, path))
         os.utime(path)
         return path
 

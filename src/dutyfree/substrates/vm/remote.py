@@ -8,9 +8,9 @@ from pathlib import Path
 
 from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.spec import Spec
+from dutyfree.driver.exec_call import Execute
 from dutyfree.image.resolve import Image
 from dutyfree.image.store import delete
-from dutyfree.substrates.api.execution import Execute
 from dutyfree.substrates.api.sandbox import ApiSandbox
 from dutyfree.substrates.boot import Birth
 from dutyfree.substrates.oci.user import numbered

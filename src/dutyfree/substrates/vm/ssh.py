@@ -20,8 +20,8 @@ from pathlib import Path
 
 from dutyfree.core.checkout import make
 from dutyfree.core.errors import DriverError, SandboxLost, Unavailable
-from dutyfree.substrates.api.execution import STDERR, Ended, Execution, Sink
-from dutyfree.substrates.api.streamed import streamed
+from dutyfree.driver.exec_call import STDERR, ExecCall, ExecEnd, Sink
+from dutyfree.driver.program import stream_program
 from dutyfree.substrates.qemu.machine import Machine
 
 ORDERS = (
@@ -117,16 +117,16 @@ class Ssh:
     port: int
     sandbox: str
 
-    async def execute(self, wanted: Execution, sink: Sink) -> Ended:
+    async def execute(self, wanted: ExecCall, sink: Sink) -> ExecEnd:
         """An `Execute` for users by number: a connection, a command, its end."""
         heard = _Heard(sink)
-        code = await streamed([*self._client(), remote(wanted)], wanted, heard)
+        code = (await stream_program([*self._client(), remote(wanted)], wanted, heard)).code
         if code == _LOST and _NO_SERVER.search(heard.errors):
             raise SandboxLost(f"ssh: {heard.errors.decode(errors='replace').strip()}", sandbox=self.sandbox)
         words = heard.errors.decode(errors="replace")
         if code == _LOST and words.startswith(_REFUSED):
-            return Ended(exit_code=code, refusal=words.removeprefix(_REFUSED))
-        return Ended(exit_code=code)
+            return ExecEnd(exit_code=code, refusal=words.removeprefix(_REFUSED))
+        return ExecEnd(exit_code=code)
 
     def _client(self) -> list[str]:
         settings = {
@@ -154,7 +154,7 @@ class Ssh:
         ]
 
 
-def remote(wanted: Execution) -> str:
+def remote(wanted: ExecCall) -> str:
     """The command, of a user by number, as the machine's shell takes it. In the background of that shell: so it says nothing of a signal itself."""
     words = ["env", "--default-signal=INT,QUIT", *(f"{name}={value}" for name, value in wanted.env.items())]
     if wanted.user:

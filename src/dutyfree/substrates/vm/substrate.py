@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from dutyfree.core.contract import Capabilities, Sandbox
-from dutyfree.core.pending import finish
+from dutyfree.core.pending import completed, finish
 from dutyfree.core.spec import Spec
 from dutyfree.image.disk import make_writable
 from dutyfree.image.resolve import Image
 from dutyfree.substrates.boot import Birth, Defaults, boot_agent
 from dutyfree.substrates.owning import OwningSubstrate
-from dutyfree.substrates.poll import settled
 from dutyfree.substrates.qemu.control import bounds, fresh
 from dutyfree.substrates.qemu.machine import Boot, Machine, booted, start_machine
 from dutyfree.substrates.qemu.offer import check_writes, cpus_for, memory_for
@@ -93,7 +92,7 @@ class VmSubstrate(OwningSubstrate):
             return
         path = self._workshop.scratch("writes")
         try:
-            await settled(asyncio.to_thread(make_writable, path, DISK_BYTES, driver=self.name))
+            await completed(asyncio.to_thread(make_writable, path, DISK_BYTES, driver=self.name))
             yield [path]
         finally:
             path.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dutyfree.core.contract import Capabilities
 from dutyfree.core.errors import DutyfreeError, Unavailable
 from dutyfree.core.spec import Spec
-from dutyfree.substrates.api.execution import Ended, Execution, Sink
+from dutyfree.driver.exec_call import ExecCall, ExecEnd, Sink
 from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.hosted.substrate import HostedSubstrate
 
@@ -31,8 +31,8 @@ class PaperMachine:
         self.extended = asyncio.Event()
         self.fails: DutyfreeError | None = None
 
-    async def execute(self, wanted: Execution, sink: Sink) -> Ended:
-        return Ended(exit_code=0)
+    async def execute(self, wanted: ExecCall, sink: Sink) -> ExecEnd:
+        return ExecEnd(exit_code=0)
 
     async def extend(self, ttl_s: float) -> None:
         self.extensions.append(ttl_s)

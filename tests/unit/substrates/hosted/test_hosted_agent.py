@@ -8,7 +8,7 @@ import pytest
 from dutyfree.core.contract import Capabilities
 from dutyfree.core.errors import DriverError, SandboxLost
 from dutyfree.core.spec import Spec
-from dutyfree.substrates.api.execution import STDERR, STDOUT, Ended, Execute, Execution, Sink
+from dutyfree.driver.exec_call import STDERR, STDOUT, ExecCall, ExecEnd, Execute, Sink
 from dutyfree.substrates.boot import Birth, agent_program
 from dutyfree.substrates.hosted.agent import Bridge, boot_by_exec
 
@@ -33,23 +33,23 @@ def booted(execute: Execute) -> list[str]:
     return released
 
 
-async def given(wanted: Execution) -> AsyncGenerator[bytes, None]:
+async def given(wanted: ExecCall) -> AsyncGenerator[bytes, None]:
     assert isinstance(wanted.stdin, AsyncGenerator)
     async for piece in wanted.stdin:
         yield piece
 
 
 def test_what_the_sandboxs_shell_complains_of_is_told():
-    async def execute(wanted: Execution, sink: Sink) -> Ended:
+    async def execute(wanted: ExecCall, sink: Sink) -> ExecEnd:
         await sink.add(STDERR, b"sh: head: not found\n")
-        return Ended(exit_code=127)
+        return ExecEnd(exit_code=127)
 
     with pytest.raises(DriverError, match="the agent did not start: sh: head: not found"):
         booted(execute)
 
 
 def test_a_sandbox_that_is_gone_at_once_says_why():
-    async def execute(wanted: Execution, sink: Sink) -> Ended:
+    async def execute(wanted: ExecCall, sink: Sink) -> ExecEnd:
         raise SandboxLost("the vendor ended it")
 
     with pytest.raises(DriverError, match="the vendor ended it"):
@@ -60,12 +60,12 @@ def test_the_program_comes_first_and_the_stream_after_it():
     program = agent_program("vendor").read_bytes()
     took: list[bytes] = []
 
-    async def execute(wanted: Execution, sink: Sink) -> Ended:
+    async def execute(wanted: ExecCall, sink: Sink) -> ExecEnd:
         async for piece in given(wanted):
             took.append(piece)
             if piece != program:
                 await sink.add(STDOUT, b"heard " + piece)
-        return Ended(exit_code=0)
+        return ExecEnd(exit_code=0)
 
     async def main() -> bytes:
         bridge = Bridge(execute, ["sh"], program)

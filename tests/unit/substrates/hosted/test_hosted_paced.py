@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from dutyfree.substrates.api.execution import STDERR, STDOUT, Execution, Kept
+from dutyfree.driver.exec_call import STDERR, STDOUT, CappedStreams, ExecCall
 from dutyfree.substrates.hosted.text import Reading, prepare
 
 LINE, BLOCK = 9000, 150_000
@@ -18,12 +18,12 @@ async def no_file(path: str, data: bytes) -> None:
 
 
 async def run(shell: str, *argv: str) -> tuple[int, bytes, bytes]:
-    script = await prepare(Execution(argv=argv), no_file, paced=True)
+    script = await prepare(ExecCall(argv=argv), no_file, paced=True)
     process = await asyncio.create_subprocess_exec(
         *shell.split(), "-c", script, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     out, err = await process.communicate()
-    kept = Kept(1 << 30)
+    kept = CappedStreams(1 << 30)
     reading = Reading(kept, driver="test")
     await reading.take(STDOUT, out.decode())
     await reading.take(STDERR, err.decode())

@@ -10,11 +10,11 @@ from paper_vendor import Paper, paper
 
 from dutyfree.core.errors import DriverError, Misuse, SandboxLost, Unavailable, Unsupported
 from dutyfree.core.spec import Limits, Spec
-from dutyfree.substrates.sweep import OWNER_LABEL, owner_mark
+from dutyfree.driver.owner import OWNER_LABEL, owner_mark
 from dutyfree.testing.base import until
 from dutyfree.testing.lifecycle import is_lost
 
-OWNER = "from dutyfree.substrates.sweep import owner_mark; print(owner_mark())"
+OWNER = "from dutyfree.driver.owner import owner_mark; print(owner_mark())"
 
 
 def played(test: Callable[[Paper], Awaitable[None]]) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dutyfree.core.errors import DriverError
-from dutyfree.substrates.api.execution import STDERR, STDOUT, Ended, Execution, Kept
+from dutyfree.driver.exec_call import STDERR, STDOUT, CappedStreams, ExecCall, ExecEnd
 from dutyfree.substrates.hosted.text import INLINE, PIECE, Reading, prepare
 
 EVERY_BYTE = bytes(range(256)) * 40
@@ -27,8 +27,8 @@ class Sandbox:
     async def put(self, path: str, data: bytes) -> None:
         Path(path).write_bytes(data)
 
-    async def execute(self, wanted: Execution) -> tuple[Ended | None, bytes, bytes]:
-        kept = Kept(1 << 30)
+    async def execute(self, wanted: ExecCall) -> tuple[ExecEnd | None, bytes, bytes]:
+        kept = CappedStreams(1 << 30)
         script = self.script = await prepare(wanted, self.put, shared=self.shared, switch=True)
         process = await asyncio.create_subprocess_exec(
             self.shell, "-c", f"echo welcome; echo welcome >&2\n{script}",
@@ -56,8 +56,8 @@ def sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> Sandbox:
     return Sandbox(tmp_path, shell, shared=how == "shared")
 
 
-def run(sandbox: Sandbox, *argv: str, **fields: object) -> tuple[Ended | None, bytes, bytes]:
-    return asyncio.run(sandbox.execute(Execution(argv=argv, **fields)))
+def run(sandbox: Sandbox, *argv: str, **fields: object) -> tuple[ExecEnd | None, bytes, bytes]:
+    return asyncio.run(sandbox.execute(ExecCall(argv=argv, **fields)))
 
 
 def test_every_byte_survives_on_both_streams(sandbox: Sandbox):
@@ -153,7 +153,7 @@ def test_bash_tells_the_commands_own_time(tmp_path: Path):
 @pytest.mark.parametrize("said", [":\n!!!!\n", ":\n:what\n", ":\n" + "A" * 100_000])
 def test_what_is_no_such_text_is_a_driver_error(said: str):
     async def main() -> None:
-        await Reading(Kept(10), driver="test").take(STDOUT, said)
+        await Reading(CappedStreams(10), driver="test").take(STDOUT, said)
 
     with pytest.raises(DriverError, match="the sandbox's shell says"):
         asyncio.run(main())

@@ -1,7 +1,7 @@
 import os
 import subprocess
 
-from dutyfree.substrates.sweep import is_local, is_orphan, owner_mark
+from dutyfree.driver.owner import is_local, is_orphan, owner_mark
 
 
 def test_a_live_owner_is_no_orphans_owner():

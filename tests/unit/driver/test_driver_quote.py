@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dutyfree.core.errors import Misuse
-from dutyfree.substrates.api.quote import command_text, script_text
-from dutyfree.substrates.api.refusal import ending_of, is_refusal
+from dutyfree.driver.exec_command import command_text, ending_of, is_refusal, script_text
 
 words = st.binary(max_size=20).filter(lambda word: b"\0" not in word and not word.endswith(b"\n"))
 

@@ -1,27 +1,27 @@
-"""What passes between the `api` sandbox and a driver's exec call: one request, where its output goes, how it ended."""
+"""Pass one command to a driver's exec call: the request, the sink of its output, its end."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Protocol
-
-from dutyfree.substrates.host.capture import Capture
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 STDOUT, STDERR = 1, 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Execution:
-    """One exec call. Everything in it is text: what is not UTF-8 has been quoted before."""
+Input = bytes | bytearray | memoryview | AsyncGenerator[bytes, None]
+
+
+class ExecCall(NamedTuple):
+    """One exec call. Everything in it is text: words that are not UTF-8 have been quoted before."""
 
     argv: Sequence[str]
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = MappingProxyType({})
     cwd: str | None = None
     user: str | None = None
-    stdin: bytes | bytearray | memoryview | AsyncGenerator[bytes, None] = b""
+    stdin: Input = b""
 
     @property
     def has_input(self) -> bool:
@@ -40,9 +40,8 @@ class Execution:
                     yield piece
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
-    """How it ended, as far as the substrate tells: a signal and an exit code above 128 look alike."""
+class ExecEnd(NamedTuple):
+    """The end of an exec call, as far as the substrate tells it: a signal and an exit code above 128 look alike."""
 
     exit_code: int
     refusal: str | None = None
@@ -59,17 +58,63 @@ class Sink(Protocol):
         ...
 
 
-Execute = Callable[[Execution, Sink], Awaitable[Ended]]
+Execute = Callable[[ExecCall, Sink], Awaitable[ExecEnd]]
 """A driver's exec call. Cancelled, it lets go of the process; killing that is the sandbox's business. Raises
 `SandboxLost` if there is nothing to execute in any more."""
 
 
-class Kept:
-    """Both streams up to a limit each."""
+class CappedOutput:
+    """Collect one stream up to a limit; beyond it the head and the tail stay and the middle goes."""
+
+    __slots__ = ("_head", "_limit", "_tail", "total_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
-        self.stdout = Capture(limit_bytes)
-        self.stderr = Capture(limit_bytes)
+        self.total_bytes = 0
+        self._limit = limit_bytes
+        self._head = bytearray()
+        self._tail: bytearray | None = None
+
+    def add(self, data: bytes) -> None:
+        """Keep what fits."""
+        self.total_bytes += len(data)
+        if self._tail is None:
+            self._head += data
+            if self.total_bytes > self._limit:
+                kept = self._limit // 2
+                self._tail = self._head[kept:]
+                del self._head[kept:]
+        else:
+            self._tail += data
+        if self._tail is not None and len(self._tail) > 2 * self._room + 65536:
+            del self._tail[: len(self._tail) - self._room]
+
+    @property
+    def over(self) -> bool:
+        """More came than the limit."""
+        return self.total_bytes > self._limit
+
+    @property
+    def omitted_bytes(self) -> int:
+        """How many bytes of the middle went."""
+        return max(0, self.total_bytes - self._limit)
+
+    def kept(self) -> bytes:
+        """The bytes, or their head and tail."""
+        if self._tail is None:
+            return bytes(self._head)
+        return bytes(self._head + self._tail[max(0, len(self._tail) - self._room) :])
+
+    @property
+    def _room(self) -> int:
+        return self._limit - self._limit // 2
+
+
+class CappedStreams:
+    """Keep both streams, up to a limit each."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.stdout = CappedOutput(limit_bytes)
+        self.stderr = CappedOutput(limit_bytes)
         self.over = asyncio.Event()
         """More came than the limit."""
 

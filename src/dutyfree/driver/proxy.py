@@ -1,4 +1,4 @@
-"""`Delegate`: a sandbox whose actions are another one's. For whoever hands out sandboxes with an end or a state of their own.
+"""`SandboxProxy`: a sandbox whose actions are another one's. For whoever hands out sandboxes with an end or a state of their own.
 
 Knows nothing of what lies beneath; snapshots, forks, resets and the end are the subclass's to say.
 """
@@ -14,7 +14,7 @@ from dutyfree.core.contract import Command, FileInfo, Forward, Process, Sandbox,
 from dutyfree.core.outcome import Outcome
 
 
-class Delegate(Sandbox):
+class SandboxProxy(Sandbox):
     """`inner` may be replaced at any time: what was asked of the former one ends with it."""
 
     def __init__(self, inner: Sandbox) -> None:

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from dutyfree.substrates.api.execution import Execution
+from dutyfree.driver.exec_call import ExecCall
 
 
 async def sent(wanted, most):
@@ -15,7 +15,7 @@ async def sent(wanted, most):
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_bytes_are_cut_in_order(kind):
-    wanted = Execution(argv=["x"], stdin=kind(b"abcdefgh"))
+    wanted = ExecCall(argv=["x"], stdin=kind(b"abcdefgh"))
     assert asyncio.run(sent(wanted, 3)) == [b"abc", b"def", b"gh"]
     assert wanted.has_input
 
@@ -27,7 +27,7 @@ def test_what_comes_in_pieces_is_cut_where_it_is_too_long_and_never_joined():
             yield b""
             yield b"cdefg"
 
-        wanted = Execution(argv=["x"], stdin=given())
+        wanted = ExecCall(argv=["x"], stdin=given())
         assert wanted.has_input
         return await sent(wanted, 3)
 
@@ -35,7 +35,7 @@ def test_what_comes_in_pieces_is_cut_where_it_is_too_long_and_never_joined():
 
 
 def test_nothing_is_no_piece():
-    wanted = Execution(argv=["x"])
+    wanted = ExecCall(argv=["x"])
     assert asyncio.run(sent(wanted, 3)) == []
     assert not wanted.has_input
 
@@ -51,7 +51,7 @@ def test_whoever_stops_reading_closes_what_was_given():
             closed.append("once")
 
     async def main():
-        async with aclosing(Execution(argv=["x"], stdin=given()).input(4)) as pieces:
+        async with aclosing(ExecCall(argv=["x"], stdin=given()).input(4)) as pieces:
             assert await anext(pieces) == b"more"
 
     asyncio.run(main())

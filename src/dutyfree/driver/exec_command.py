@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import secrets
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dutyfree.core.contract import Command
-from dutyfree.core.errors import SandboxLost, Unsupported
+from dutyfree.core.errors import Misuse, SandboxLost, Unsupported
 from dutyfree.core.outcome import Ending, Outcome
 from dutyfree.core.pending import finish
 from dutyfree.core.timeline import now_ns
+from dutyfree.driver.exec_call import CappedStreams, ExecCall, ExecEnd, Execute, Sink
 from dutyfree.guest.argument import check_request, command_items, env_items, input_bytes, optional_path, user_bytes
 from dutyfree.guest.wire import SCRIPT
-from dutyfree.substrates.api.execution import Ended, Execute, Execution, Kept, Sink
-from dutyfree.substrates.api.quote import command_text, script_text
-from dutyfree.substrates.api.refusal import ending_of
 
 MARK_VARIABLE = "DUTYFREE_COMMAND"
 KILL_ROUNDS = 8
@@ -48,7 +48,7 @@ exit 1
 COUNT_OOM = "cat /sys/fs/cgroup/memory/memory.oom_control /sys/fs/cgroup/memory.events 2>/dev/null | grep '^oom_kill '"
 
 
-class Floor:
+class DispatchFloor:
     """The cheapest exec call a substrate has shown: what dispatch costs at least.
 
     An exec call does not tell when the process itself began, so a command's own time is taken to be what lies above
@@ -74,7 +74,7 @@ class Runner:
     """Of every command."""
     cwd: str | None
     user: str | None
-    floor: Floor
+    floor: DispatchFloor
     give_up: Callable[[str], None]
     """Ends the sandbox: a command does not obey."""
     limited_memory: bool = False
@@ -98,7 +98,7 @@ class Runner:
         stdin: object = b"",
         user: str | None = None,
         merge_stderr: bool = False,
-    ) -> Execution:
+    ) -> ExecCall:
         """A checked request, as a caller of `Sandbox.run` gives it."""
         options, argv = command_items(command)
         given = input_bytes(stdin)
@@ -112,25 +112,25 @@ class Runner:
             words = command_text([self.shell.encode(), b"-c", *argv] if options & SCRIPT else argv)
         if merge_stderr:
             words = ["sh", "-c", 'exec "$@" 2>&1', "sh", *words]
-        return Execution(
+        return ExecCall(
             argv=words, env={**self.env, **(env or {})}, cwd=cwd or self.cwd, user=user or self.user, stdin=given
         )
 
     async def run(
-        self, wanted: Execution, limit_bytes: int, *, timeout_s: float | None = None, fatal_output: bool = False
+        self, wanted: ExecCall, limit_bytes: int, *, timeout_s: float | None = None, fatal_output: bool = False
     ) -> Outcome:
         """To its end, or to its deadline."""
         start_ns = now_ns()
-        kept = Kept(limit_bytes)
+        kept = CappedStreams(limit_bytes)
         ended, ending = await self.carry(wanted, kept, timeout_s, kept.over if fatal_output else None)
         code, note, kills = ended.exit_code, b"", 0
         if ended.refusal is not None and ending is None:
             code, note = ending_of(ended.refusal, cwd=wanted.cwd, user=wanted.user, sandbox=self.sandbox)
             if code == _NOT_FOUND and wanted.argv[0] == "bash" and self.shell == "bash":
                 self.shell = "sh"
-                wanted = replace(wanted, argv=["sh", *wanted.argv[1:]])
+                wanted = wanted._replace(argv=["sh", *wanted.argv[1:]])
                 return await self.run(wanted, limit_bytes, timeout_s=timeout_s, fatal_output=fatal_output)
-            kept = Kept(limit_bytes)
+            kept = CappedStreams(limit_bytes)
         elif ending is None and code == _KILLED and self.limited_memory and (kills := await self._new_oom_kills()):
             ending = "oom"
         total_ns = now_ns() - start_ns
@@ -148,11 +148,11 @@ class Runner:
         )
 
     async def carry(
-        self, wanted: Execution, sink: Sink, timeout_s: float | None = None, over: asyncio.Event | None = None
-    ) -> tuple[Ended, Ending | None]:
+        self, wanted: ExecCall, sink: Sink, timeout_s: float | None = None, over: asyncio.Event | None = None
+    ) -> tuple[ExecEnd, Ending | None]:
         """One exec call and, if it comes to that, its killing; the ending is None unless it was ours."""
         mark = secrets.token_hex(12)
-        marked = replace(wanted, env={**wanted.env, MARK_VARIABLE: mark})
+        marked = wanted._replace(env={**wanted.env, MARK_VARIABLE: mark})
         task = asyncio.ensure_future(self.execute(marked, sink))
         watch = asyncio.ensure_future(over.wait()) if over else None
         try:
@@ -171,29 +171,94 @@ class Runner:
                 watch.cancel()
             await _dropped(task)
 
-    async def _end(self, task: asyncio.Future[Ended], mark: str, user: str | None) -> None:
+    async def _end(self, task: asyncio.Future[ExecEnd], mark: str, user: str | None) -> None:
         """Kill until the exec call is over: one that had not begun yet is not found at first."""
         for _ in range(KILL_ROUNDS):
             if task.done():
                 return
-            await self.execute(Execution(argv=["sh", "-c", KILL, mark], user=user), Kept(0))
+            await self.execute(ExecCall(argv=["sh", "-c", KILL, mark], user=user), CappedStreams(0))
             await asyncio.wait({task}, timeout=KILL_PATIENCE_S)
         if not task.done():
             self.give_up("a command could not be killed")
             raise SandboxLost("the sandbox is gone: a command could not be killed", sandbox=self.sandbox)
 
     async def _new_oom_kills(self) -> int:
-        kept = Kept(4096)
+        kept = CappedStreams(4096)
         with contextlib.suppress(Unsupported):  # who cannot be root sees an exit code of 137
-            await self.execute(Execution(argv=["sh", "-c", COUNT_OOM], user="0"), kept)
+            await self.execute(ExecCall(argv=["sh", "-c", COUNT_OOM], user="0"), kept)
         counts = [int(line.split()[1]) for line in kept.stdout.kept().splitlines() if line.split()[1:]]
         before, self.oom_kills = self.oom_kills, max([self.oom_kills, *counts])
         return self.oom_kills - before
 
 
-async def _dropped(task: asyncio.Future[Ended]) -> None:
+async def _dropped(task: asyncio.Future[ExecEnd]) -> None:
     if not task.done():
         task.cancel()
         await asyncio.wait({task})
     if not task.cancelled():
         task.exception()
+
+
+_CWD = re.compile(r"chdir to cwd|cwd must|workdir|working directory|no such directory|failed to .*cwd", re.IGNORECASE)
+_USER = re.compile(r"unable to find (user|group)|no matching entries in|no users found|unknown user", re.IGNORECASE)
+_LONG = re.compile(r"argument list too long|E2BIG", re.IGNORECASE)
+_ABSENT = re.compile(
+    r"not found in \$PATH|no such file or directory|not a directory|file not found|error finding executable",
+    re.IGNORECASE,
+)
+
+_REFUSED = re.compile(
+    r"(Error: )?\S*:? ?(OCI runtime exec failed|exec failed:|unable to find (user|group)|no matching entries)"
+)
+"""How the words begin with which nothing was started; a program may say the same, and fools its own caller only."""
+
+
+def is_refusal(words: str) -> bool:
+    """The words are a runtime's, about a process that it did not start."""
+    return _REFUSED.match(words) is not None
+
+
+def is_user_refusal(words: str) -> bool:
+    """The substrate does not know the user it was asked for."""
+    return _USER.search(words) is not None
+
+
+def ending_of(words: str, *, cwd: str | None, user: str | None, sandbox: str) -> tuple[int, bytes]:
+    """The exit code a shell would give and a line for stderr; raises `Misuse` for what the caller got wrong."""
+    said = words.strip()
+    if is_user_refusal(said):
+        raise Misuse(f"{user!r} is not known inside", field="user", sandbox=sandbox)
+    if _CWD.search(said):
+        raise Misuse(f"{cwd!r} is no directory inside", field="cwd", sandbox=sandbox)
+    if _LONG.search(said):
+        raise Misuse("arguments and environment are longer than the kernel takes", field="command", sandbox=sandbox)
+    return (127 if _ABSENT.search(said) else 126), said.encode(errors="replace") + b"\n"
+
+
+def command_text(argv: Sequence[bytes]) -> list[str]:
+    """The same command as text; through `sh` if a word is not UTF-8."""
+    try:
+        return [word.decode() for word in argv]
+    except UnicodeDecodeError:
+        return ["sh", "-c", f"exec {' '.join(map(shell_word, argv))}"]
+
+
+def script_text(script: bytes) -> str:
+    """The same script as text."""
+    try:
+        return script.decode()
+    except UnicodeDecodeError:
+        return f"eval {shell_word(script)}"
+
+
+def shell_word(word: bytes) -> str:
+    """One word of a script, quoted."""
+    try:
+        return shlex.quote(word.decode())
+    except UnicodeDecodeError:
+        octal = "".join(f"\\{byte:03o}" for byte in word)
+        if word.endswith(b"\n"):
+            raise Misuse(
+                "ends in a newline and is not UTF-8: this interface cannot carry both", field="command"
+            ) from None
+        return f"\"$(printf '{octal}')\""
