@@ -86,7 +86,18 @@ def cut(tmp_path, number):
     for fifo in (here, go_on):
         os.mkfifo(fifo)
     trace.write_text(json.dumps([f"echo > {here}; read < {go_on}"]))
-    words = ("-s", "host", "--trace", str(trace), "--trace-unisolated", "--trials", "5", "--warmup", "0")
+    words = (
+        "-s",
+        "host",
+        "--trace",
+        str(trace),
+        "--trace-anywhere",
+        "--trace-unisolated",
+        "--trials",
+        "5",
+        "--warmup",
+        "0",
+    )
     # A killed run cannot remove the directory of its last sandbox.
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -158,11 +169,38 @@ def test_reporting_nothing_says_what_to_do(tmp_path):
 def test_a_trace_is_not_run_on_the_bare_host_unless_asked_for(tmp_path):
     trace = tmp_path / "t.json"
     trace.write_text('["echo hello > x", "cat x", "false"]')
-    done = dutyfree("measure", "-s", "host", "--trace", trace, "--trials", "2", "-o", tmp_path / "a")
+    done = dutyfree(
+        "measure", "-s", "host", "--trace", trace, "--trace-anywhere", "--trials", "2", "-o", tmp_path / "a"
+    )
     assert "not offered: host trace" in done.stderr
     done = dutyfree(
-        "measure", "-s", "host", "--trace", trace, "--trace-unisolated", "--trials", "2", "-o", tmp_path / "b"
-    )
+        "measure", "-s", "host", "--trace", trace, "--trace-unisolated", "--trace-anywhere", "--trials", "2", "-o",
+        tmp_path / "b",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in (tmp_path / "b" / "records.jsonl").read_text().splitlines()]
-    assert [(r["tier"], r["steps"], r["ok"]) for r in records] == [("trace", 3, True)] * 3
+    assert [(r["tier"], r["steps"], r["ok"], r["exit_codes"]) for r in records] == [("trace", 3, True, [0, 0, 1])] * 3
+    said = dutyfree("report", tmp_path / "b").stdout
+    assert "host trace 3 steps: replayed without its own image, directory, shell" in said
+    assert "2 of 6 commands failed, and the recording does not say if they should" in said
+
+
+def test_a_replay_is_held_to_the_exit_codes_of_its_recording(tmp_path):
+    messages = [
+        {"role": "assistant", "content": f"```bash\n{command}\n```"} for command in ("true", "pytest-of-theirs -q")
+    ]
+    observed = {"role": "user", "content": "<returncode>0</returncode>"}
+    trace = tmp_path / "messages.json"
+    trace.write_text(json.dumps([part for message in messages for part in (message, observed)]))
+    words = ("--trace-image", "host", "--trace-cwd", "/", "--trace-shell", "bash -c", "--trace-unisolated")
+    done = dutyfree("measure", "-s", "host", "--trace", trace, *words, "--trials", "1", "-o", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    said = dutyfree("report", tmp_path / "run").stdout
+    assert "1 of 2 commands ended otherwise than in the recording; compare nothing" in said
+
+
+def test_a_replay_that_knows_no_place_of_its_own_is_refused(tmp_path):
+    (tmp_path / "t.json").write_text('["pytest -q"]')
+    done = dutyfree("measure", "-s", "host", "--trace", tmp_path / "t.json", "-o", tmp_path / "run")
+    assert done.returncode == 2
+    assert "--trace-cwd" in done.stderr

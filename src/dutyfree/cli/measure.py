@@ -21,7 +21,7 @@ from dutyfree.meter.campaign import Choices, Prepared
 from dutyfree.meter.plan import Cohort
 from dutyfree.meter.record import Record
 from dutyfree.meter.subject import IMAGES, Subject
-from dutyfree.meter.workload import Workload
+from dutyfree.meter.workload import Surroundings, Workload
 from dutyfree.meter.workloads import ability, loop, material, staged, tier0, tier1, tier2, trace
 from dutyfree.meter.workloads.gitserver import GitServer
 from dutyfree.substrates import registry
@@ -65,6 +65,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--storage", choices=["memory", "disk"], default="memory", help="where sandboxes write (default: %(default)s)")
     add("--loop", action="store_true", help="a whole small RL training run per trial, instead of the tiers")
     add("--trace", type=Path, metavar="FILE", help="replay a recorded trajectory instead of the tiers")
+    add("--trace-image", metavar="I", help="the image it ran in, where the file does not say")
+    add("--trace-cwd", metavar="DIR", help="the directory it ran in, where the file does not say")
+    add(
+        "--trace-shell",
+        metavar="WORDS",
+        help="the shell that ran its commands, as in 'bash -lc', where the file does not say",
+    )
+    add(
+        "--trace-repo",
+        type=Path,
+        metavar="DIR",
+        help="a local tree to upload to that directory, where the image has none",
+    )
+    add("--trace-anywhere", action="store_true", help="replay it without knowing these; the report marks it")
     add("--trace-unisolated", action="store_true", help="replay it also on the bare host: its commands run as you")
     add("--repo", metavar="URL", help="measure T1 and T2 on this repository instead; needs the next three")
     add("--commit", metavar="ID", help="of the repository: where the bug is")
@@ -171,7 +185,7 @@ def _given(argv: Sequence[str]) -> list[str]:
 
 def _workloads(args: argparse.Namespace, console: Console) -> list[Workload]:
     if args.trace is not None:
-        return [trace.workload(args.trace)]
+        return [_replay(args)]
     if args.loop:
         with console.status("preparing the repository (fetched once, then cached)"):
             return [loop.workload(material.attrs_project())]
@@ -188,6 +202,22 @@ def _workloads(args: argparse.Namespace, console: Console) -> list[Workload]:
         project = _project(args)
         every = (*plain, tier1.workload(project), tier2.workload(project), *_staged(project, tiers))
         return [workload for workload in every if workload.tier in tiers]
+
+
+def _replay(args: argparse.Namespace) -> Workload:
+    if args.trace_cwd is not None and not args.trace_cwd.startswith("/"):
+        raise Misuse(f"must be absolute, not {args.trace_cwd!r}", field="--trace-cwd")
+    if args.trace_repo is not None and not args.trace_repo.is_dir():
+        raise Misuse(f"{args.trace_repo} is no directory", field="--trace-repo")
+    if args.trace_repo is not None and args.trace_unisolated:
+        raise Misuse("uploads nothing where nothing isolates: leave out --trace-unisolated", field="--trace-repo")
+    given = Surroundings(
+        image=args.trace_image,
+        cwd=args.trace_cwd,
+        shell=trace.shell_words(args.trace_shell) if args.trace_shell is not None else (),
+        repository=args.trace_repo,
+    )
+    return trace.workload(args.trace, given=given, anywhere=args.trace_anywhere)
 
 
 def _staged(project: material.Project, tiers: Sequence[str]) -> list[Workload]:

@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--price", type=_price, default=0.10, metavar="X", help="of a worker-hour (default: %(default)s, an assumption)"
     )
+    add("--currency", default="USD", metavar="CODE", help="of the price (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
         lengths=_numbers("--lengths", args.lengths),
         workers=_numbers("--workers", args.workers),
         price=args.price,
+        currency=args.currency,
     )
     found = load(args.directory)
     for problem in found.problems:

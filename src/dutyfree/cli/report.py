@@ -44,7 +44,9 @@ def run(args: argparse.Namespace) -> int:
         table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console()
     told = console.is_terminal or "COLUMNS" in os.environ
-    Console(width=None if told else 120).print(table)
+    wide = Console(width=None if told else 120, markup=False, highlight=False)
+    wide.print(f"{printable(report.sentence)}\n")
+    wide.print(table)
     print(report.overhead)
     for line in report.warnings[:SHOWN_WARNINGS]:
         print(f"warning: {printable(line)}")

@@ -166,8 +166,11 @@ async def _examine(subject: Subject, workload: Workload, choices: Choices, serve
             offered=False,
             reason="recorded commands are not run where nothing isolates them; --trace-unisolated allows it",
         )
+    images = choices.images
+    if workload.surroundings is not None and workload.surroundings.image is not None:
+        images = (workload.surroundings.image,)
     return await examine(
-        subject, workload, images=choices.images, limits=choices.limits, storage=choices.storage, server=server
+        subject, workload, images=images, limits=choices.limits, storage=choices.storage, server=server
     )
 
 

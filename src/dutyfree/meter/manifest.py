@@ -58,6 +58,7 @@ def build(
                 "description": work.description,
                 "digest": {str(s): digest(work.actions(s)) for s in _lengths(protocol, tier)},
             }
+            | _recorded(work)
             for tier, work in workloads.items()
         },
         "subjects": {
@@ -143,6 +144,13 @@ def _without_counts(manifest: Mapping[str, Any], name: str) -> Any:
         }
         for label, subject in part.items()
     }
+
+
+def _recorded(work: Workload) -> dict[str, Any]:
+    """What a replay is held to."""
+    if work.surroundings is None:
+        return {}
+    return {"surroundings": work.surroundings.to_dict(), "exit_codes": list(work.exit_codes)}
 
 
 def _lengths(protocol: Protocol, tier: str) -> list[int]:

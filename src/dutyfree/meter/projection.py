@@ -2,8 +2,9 @@
 
     worker_hours(s, N) = N * T_s(150) / 3600
 
-T_s is measured at a few lengths. Between them it is interpolated, beyond them continued with the last slope, and said
-to be so. Arithmetic only: what it rests on is in `Curve`.
+T_s is the time paid for one success: the mean over everything that ran, failures included, since hours add up and medians
+do not. It is measured at a few lengths. Between them it is interpolated, beyond them continued with the last slope, and
+said to be so. Arithmetic only: what it rests on is in `Curve`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from dutyfree.meter.summary import Result
+from dutyfree.meter.stats import Interval, ratio, verdict
+from dutyfree.meter.summary import INSTRUMENT, Result
 
 HOUR = 3600.0
 STEPS = 150
@@ -23,6 +25,9 @@ TRAJECTORIES = (10_000, 100_000, 1_000_000, 10_000_000)
 LENGTHS = (50, 100, 150, 200, 250, 300)
 REUSES = (1, 10, 100)
 BATCHES = (8, 32, 128, 512)
+
+FEW = 8
+"""Trials below which nothing is concluded from a comparison."""
 
 TIERS = ("T0", "T1", "T2", "trace")
 """Whose trials are single rollouts."""
@@ -53,11 +58,15 @@ class Curve:
 
     name: str
     points: tuple[tuple[int, float], ...]
-    """Measured: steps and median seconds, rising in steps."""
+    """Measured: steps and mean seconds per success, rising in steps."""
     fixed_s: float
     """What a fresh sandbox costs: create, ready, set-up, destroy; at the longest trajectory."""
     samples: tuple[float, ...]
     """Seconds of single rollouts at the longest length."""
+    interval: Interval | None = None
+    """Of the seconds at the longest length."""
+    n: int = 0
+    """Trials at the longest length."""
 
     @property
     def longest(self) -> int:
@@ -65,7 +74,7 @@ class Curve:
         return self.points[-1][0]
 
     def seconds(self, steps: float, reuse: int = 1) -> float:
-        """Median rollout time at this length, if each sandbox serves `reuse` rollouts."""
+        """Mean rollout time at this length, if each sandbox serves `reuse` rollouts."""
         xs, ys = zip(*self.points, strict=True)
         if steps <= xs[-1] and steps >= xs[0]:
             value = float(np.interp(steps, xs, ys))
@@ -88,7 +97,14 @@ def curves(found: Sequence[Result], tier: str, *, parallel: int = 1) -> list[Cur
     groups: dict[str, list[Result]] = {}
     for result in found:
         key = result.key
-        if key.tier == tier and key.steps and key.parallel == parallel and result.summary and key.substrate != "noop":
+        if (
+            key.tier == tier
+            and key.steps
+            and key.parallel == parallel
+            and result.cost
+            and not result.emulated
+            and key.substrate != INSTRUMENT
+        ):
             groups.setdefault(result.title, []).append(result)
     made = [_curve(name, sorted(rows, key=lambda r: r.key.steps)) for name, rows in groups.items()]
     return sorted(made, key=lambda curve: curve.points[-1][1])
@@ -98,9 +114,11 @@ def _curve(name: str, rows: list[Result]) -> Curve:
     last = rows[-1]
     return Curve(
         name=name,
-        points=tuple((r.key.steps, r.summary.p50) for r in rows if r.summary),
+        points=tuple((r.key.steps, r.cost.seconds) for r in rows if r.cost),
         fixed_s=sum(last.decomposition[part] for part in FIXED),
         samples=last.times,
+        interval=last.cost.ci95 if last.cost else None,
+        n=last.n,
     )
 
 
@@ -117,11 +135,15 @@ def rank_agreement(lines: Sequence[Curve], steps: float, reuse: int = 1) -> floa
     return float(tau.statistic)
 
 
-def order_confidence(faster: Curve, slower: Curve, resamples: int = 5_000) -> float:
-    """Share of bootstrap resamples in which the faster one's median is the smaller: 0.5 is a coin, 1 is certain."""
-    rng = np.random.default_rng(0)
-    a, b = (np.median(_resample(c.samples, resamples, rng), axis=1) for c in (faster, slower))
-    return float(np.mean(a < b) + np.mean(a == b) / 2)
+def compare(faster: Curve, slower: Curve) -> str:
+    """How sure the order of two is, from the interval of the ratio of their medians; too few trials settle nothing."""
+    if min(len(faster.samples), len(slower.samples)) < FEW:
+        return f"not known from {min(len(faster.samples), len(slower.samples))} trials (needs {FEW})"
+    value, interval = ratio(slower.samples, faster.samples)
+    said = verdict(None if interval is None else (interval[0] - 1, interval[1] - 1))
+    if interval is None or said != "slower":
+        return "no difference seen" if said != "faster" else "the medians say the opposite of the means"
+    return f"{value:.2f}x [{interval[0]:.2f}, {interval[1]:.2f}]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

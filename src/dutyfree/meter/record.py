@@ -6,7 +6,7 @@ Owns the field names and their types; refuses lines that do not have them.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, Literal
 
 SCHEMA = 1
@@ -81,6 +81,10 @@ class Record:
     """Each action's own time inside."""
     steal_ns: int
     """Processor time the hypervisor gave to others meanwhile, all cores together."""
+    exit_codes: list[int] = field(default_factory=list)
+    """Of each action, as a shell tells them: 128 + signal, 124 at a deadline, 137 where memory ran out."""
+    cpu_ns: int = 0
+    """Processor time of the actions' processes; 0 where the substrate cannot tell."""
 
     def to_json(self) -> str:
         """One line, without its end."""
@@ -95,8 +99,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "int | None": (int, type(None)),
     "list[int]": (list,),
 }
-_FIELDS = {field.name: _TYPES[str(field.type)] for field in fields(Record)}
-_REQUIRED = frozenset(_FIELDS) - {"failure_kind", "failure_message", "failure_action"}
+_FIELDS = {one.name: _TYPES[str(one.type)] for one in fields(Record)}
+_REQUIRED = frozenset(
+    one.name for one in fields(Record) if one.default is MISSING and one.default_factory is MISSING
+) | {"schema"}
+"""Fields with a default came later, or hold only for failures: lines without them are read."""
 
 
 def parse(line: str) -> Record:

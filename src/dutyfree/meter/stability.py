@@ -31,7 +31,8 @@ def doubts(found: Sequence[Result], manifest: Mapping[str, Any], directory: str)
     lines = [line for result in found if not _hollow(result, manifest) for line in _of_result(result)]
     if not any(result.key.substrate == REFERENCE for result in found):
         lines.append(f"no tax: the host reference was not measured; {beside(manifest, directory, REFERENCE)}")
-    solid = [r for r in found if r.summary and not _hollow(r, manifest)]
+    lines = _replays(found, manifest) + lines
+    solid = [r for r in found if r.lasting and not _hollow(r, manifest)]
     lines += _wide(solid, again) + _few(solid, again) + _busy(solid, manifest)
     return lines + _software(manifest) + _routes(manifest)
 
@@ -50,7 +51,9 @@ def _wide(found: Sequence[Result], again: str) -> list[str]:
 
 def _half_width(result: Result) -> float:
     found = result.summary
-    return (found.ci_p50[1] - found.ci_p50[0]) / 2 / found.p50 if found and found.p50 else 0.0
+    if found is None or found.ci_p50 is None or not found.p50:
+        return 0.0
+    return (found.ci_p50[1] - found.ci_p50[0]) / 2 / found.p50
 
 
 def _busy(found: Sequence[Result], manifest: Mapping[str, Any]) -> list[str]:
@@ -71,7 +74,7 @@ def _few(found: Sequence[Result], again: str) -> list[str]:
     if not rows:
         return []
     names = ", ".join(_what(r) for r in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
-    return [f"fewer than {FEW} trials, so intervals mean little: {names}; `{again} --trials 30`"]
+    return [f"fewer than {FEW} trials, from which nothing is concluded: {names}; `{again} --trials 30`"]
 
 
 def _what(result: Result) -> str:
@@ -92,10 +95,44 @@ def _of_result(result: Result) -> list[str]:
     found = result.summary
     if found is None:
         return lines
-    if found.n >= 20 and found.p95 > TAIL * found.p50:
+    if not result.lasting:
+        lines.append(f"{_what(result)}: half of the trials or more failed, so it has no median and no tax")
+    elif found.p95 is not None and math.isfinite(found.p95) and found.p95 > TAIL * found.p50:
         lines.append(f"{_what(result)}: p95 is {found.p95 / found.p50:.1f} x p50; look for neighbours or a cold cache")
     if drift := _drift(result.times):
         lines.append(f"{_what(result)}: times {drift} during the run; repeat on a calm machine, or with `--warmup 3`")
+    return lines
+
+
+def _replays(found: Sequence[Result], manifest: Mapping[str, Any]) -> list[str]:
+    """Replays whose commands did not do what they had done, or may not have: the first doubt of all."""
+    lines = []
+    for result in found:
+        recorded = manifest["workloads"].get(result.key.tier, {})
+        if "surroundings" in recorded and not _hollow(result, manifest):
+            lines += _replay(result, recorded["surroundings"]["missing"], recorded["exit_codes"])
+    return lines
+
+
+def _replay(result: Result, missing: Sequence[str], wanted: Sequence[int | None]) -> list[str]:
+    lines = []
+    if missing:
+        lines.append(
+            f"{_what(result)}: replayed without its own {', '.join(missing)}: its times are not those of the recorded work"
+        )
+    pairs = [pair for codes in result.exit_codes for pair in zip(codes, wanted, strict=False)]
+    unlike = sum(had is not None and code != had for code, had in pairs)
+    failed = sum(had is None and code != 0 for code, had in pairs)
+    if unlike:
+        known = sum(had is not None for _, had in pairs)
+        lines.append(
+            f"{_what(result)}: {unlike} of {known} commands ended otherwise than in the recording; compare nothing"
+        )
+    if failed:
+        unknown = sum(had is None for _, had in pairs)
+        lines.append(
+            f"{_what(result)}: {failed} of {unknown} commands failed, and the recording does not say if they should"
+        )
     return lines
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from dutyfree.core.contract import Capabilities, Sandbox, Substrate
 from dutyfree.core.errors import DutyfreeError, Misuse, Unsupported
 from dutyfree.core.spec import Limits, Network, Spec, Storage
-from dutyfree.meter.workload import Route, Workload
+from dutyfree.meter.workload import SAME_ENV, Route, Workload
 
 IMAGES = ("host", "bench")
 """Tried in this order: the machine's own programs are the same bytes that the host reference runs."""
@@ -87,7 +87,7 @@ async def examine(
     for image in images:
         spec = Spec(
             image=image,
-            env=dict(workload.env),
+            env={**SAME_ENV, **workload.env},
             stages=workload.stages,
             network=network,
             limits=_enforced(capabilities, limits or Limits()),
@@ -96,6 +96,7 @@ async def examine(
         try:
             async with subject.substrate.create(spec) as box:
                 missing, software = await _look(box, workload)
+                missing += await _absent_directory(box, workload)
                 route = await _route(box, workload, server)
                 size = None if image == "host" else await _measure_image(box)
         except (Misuse, Unsupported) as error:
@@ -144,6 +145,15 @@ async def _measure_image(box: Sandbox) -> int | None:
     out = await box.run("du -skx / 2>/dev/null | cut -f1", timeout_s=60)
     text = out.text().strip()
     return int(text) * 1024 if text.isdecimal() else None
+
+
+async def _absent_directory(box: Sandbox, workload: Workload) -> list[str]:
+    """The directory of a recording, where nothing is uploaded that would make it."""
+    where = workload.surroundings
+    if where is None or where.cwd is None or where.repository is not None:
+        return []
+    found = await box.run(["test", "-d", where.cwd])
+    return [] if found.ok else [f"the recording's directory {where.cwd} (--trace-repo DIR uploads one)"]
 
 
 async def _look(box: Sandbox, workload: Workload) -> tuple[list[str], dict[str, str]]:

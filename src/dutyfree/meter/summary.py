@@ -1,24 +1,29 @@
 """From records to results: one `Result` for each (substrate, tier, steps, parallel, profile), and `summary.json`.
 
-Derives everything from records and the manifest; measures nothing. Warm-up trials are left out, failed trials count in
-`n` and not in the times. The decomposition is the mean of each component, since means (unlike medians) sum.
+Derives everything from records and the manifest; measures nothing. Warm-up trials are left out. A failed trial counts
+as slower than any that succeeded, and the time it took is paid by those. The decomposition is the mean of each
+component over the trials that succeeded, since means (unlike medians) sum.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dutyfree.meter.record import COMPONENTS, Record
-from dutyfree.meter.stats import Interval, Summary, summarise, tax
+from dutyfree.meter.stats import Cost, Interval, Summary, cost, quantile, summarise, tax
 from dutyfree.meter.workloads import tier0
 
 REFERENCE = "host"
 """The substrate that turns times into a tax."""
+INSTRUMENT = "noop"
+"""The substrate that does nothing: what is left is the meter itself."""
 
 NS = 1e-9
 
@@ -42,6 +47,8 @@ class Result:
     key: Key
     title: str
     """The substrate as tables and legends name it: with dispatch and profile where one name is not enough."""
+    emulated: bool
+    """A machine without hardware support: its times are the emulator's."""
     n: int
     """All trials, failed ones included."""
     failures: Mapping[str, int]
@@ -50,6 +57,8 @@ class Result:
     """Seconds of the trials that succeeded, in the order in which they ran."""
     summary: Summary | None
     """None if none succeeded."""
+    cost: Cost | None
+    """Seconds paid for one success, failures included; None if none succeeded."""
     tax: float | None
     tax_ci95: Interval | None
     decomposition: Mapping[str, float]
@@ -60,18 +69,29 @@ class Result:
     action_p50: float | None
     """One action, call to result."""
     action_dispatch_p50: float | None
-    """Of which the substrate's own."""
+    """Of which the command does not account for, as the substrate tells it."""
+    action_excess_p50: float | None
+    """One action over the host's same action: what the substrate adds, whoever tells it."""
+    excess_mean: float | None
+    """All actions of a rollout over the host's, mean."""
     direct_p50: float | None
     """T0's `true`, executed directly; None for other tiers and cold starts."""
     shell_p50: float | None
     """T0's `echo`, by `bash -c`: the same and a shell."""
     steal_share: float
     """Processor time stolen meanwhile, as a share of wall time."""
+    exit_codes: tuple[tuple[int, ...], ...]
+    """Of each trial's actions; empty where records have none."""
 
     @property
     def failed(self) -> int:
         """How many trials failed."""
         return sum(self.failures.values())
+
+    @property
+    def lasting(self) -> bool:
+        """Fewer than half of the trials failed: there is a median."""
+        return self.summary is not None and math.isfinite(self.summary.p50)
 
     @property
     def amortised_action_s(self) -> float | None:
@@ -85,9 +105,9 @@ def results(records: Iterable[Record]) -> list[Result]:
     for record in records:
         if not record.warmup:
             groups[_key(record)].append(record)
-    references = {_conditions(k): _times(g) for k, g in groups.items() if k.substrate == REFERENCE}
+    references = {_conditions(k): g for k, g in groups.items() if k.substrate == REFERENCE}
     titles = _titles(groups)
-    return [_result(k, titles[k], groups[k], references.get(_conditions(k))) for k in sorted(groups, key=_order)]
+    return [_result(k, titles[k], groups[k], references.get(_conditions(k), [])) for k in sorted(groups, key=_order)]
 
 
 def to_json(found: Sequence[Result], manifest: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
@@ -103,9 +123,11 @@ def to_json(found: Sequence[Result], manifest: Mapping[str, Any], warnings: Sequ
     }
 
 
-def instrument(found: Sequence[Result]) -> dict[str, float] | None:
+def instrument(found: Sequence[Result], parallel: int = 1) -> dict[str, float] | None:
     """What this meter itself costs per action, from the substrate that does nothing; None if it was not measured."""
-    rows = [r for r in found if r.key.substrate == "noop" and r.key.steps and r.key.parallel == 1 and r.summary]
+    rows = [
+        r for r in found if r.key.substrate == INSTRUMENT and r.key.steps and r.key.parallel == parallel and r.summary
+    ]
     if not rows:
         return None
     longest = max(rows, key=lambda r: r.key.steps)
@@ -140,13 +162,19 @@ def _order(key: Key) -> tuple[Any, ...]:
         key.parallel,
         key.profile,
         key.substrate != REFERENCE,
-        key.substrate == "noop",
+        key.substrate == INSTRUMENT,
         key.substrate,
     )
 
 
-def _times(group: Sequence[Record]) -> list[float]:
-    return [record.total_ns * NS for record in group if record.ok]
+def _censored(group: Sequence[Record]) -> list[float]:
+    """Seconds of each trial, without end for those that failed."""
+    return [record.total_ns * NS if record.ok else math.inf for record in group]
+
+
+def _cohorts(group: Sequence[Record]) -> list[int] | None:
+    """Which trials ran together; None where each ran alone."""
+    return [record.block for record in group] if group and group[0].parallel > 1 else None
 
 
 def _titles(keys: Iterable[Key]) -> dict[Key, str]:
@@ -163,38 +191,76 @@ def _title(key: Key, modes: set[tuple[str, str]]) -> str:
     return f"{key.substrate} ({', '.join(marks)})" if marks else key.substrate
 
 
-def _result(key: Key, title: str, group: Sequence[Record], reference: Sequence[float] | None) -> Result:
+def _result(key: Key, title: str, group: Sequence[Record], reference: Sequence[Record]) -> Result:
     good = [record for record in group if record.ok]
-    failures: dict[str, int] = defaultdict(int)
-    for record in group:
-        if not record.ok:
-            failures[record.failure_kind or "unknown"] += 1
-    times = _times(group)
-    rate, interval = tax(times, reference) if times and reference else (None, None)
-    firsts = [record.first_result_ns * NS for record in good if record.first_result_ns is not None]
+    cohorts = _cohorts(group)
+    known = bool(good) and any(record.ok for record in reference)
+    rate, interval = (
+        tax(_censored(group), _censored(reference), cohorts, _cohorts(reference)) if known else (None, None)
+    )
     actions = np.array([ns for record in good for ns in record.actions_ns], dtype=float) * NS
     runs = np.array([ns for record in good for ns in record.actions_run_ns], dtype=float) * NS
+    excess = _excess(good, [record for record in reference if record.ok])
     wall_ns = sum(record.total_ns for record in group)
     return Result(
         key=key,
         title=title,
+        emulated=any("accel=tcg" in record.version for record in group),
         n=len(group),
-        failures=dict(failures),
-        times=tuple(times),
-        summary=summarise(times) if times else None,
+        failures=_failures(group),
+        times=tuple(record.total_ns * NS for record in good),
+        summary=summarise(_censored(group), cohorts) if good else None,
+        cost=cost([r.total_ns * NS for r in group], [r.ok for r in group], cohorts) if good else None,
         tax=rate,
         tax_ci95=interval,
         decomposition={
             name: float(np.mean([getattr(r, f"{name}_ns") for r in good])) * NS if good else 0.0 for name in COMPONENTS
         },
-        first_result=summarise(firsts) if firsts else None,
+        first_result=_first_result(group),
         teardown_mean=float(np.mean([r.teardown_ns for r in good])) * NS if good else 0.0,
         action_p50=float(np.median(actions)) if len(actions) else None,
         action_dispatch_p50=float(np.median(actions - runs)) if len(actions) else None,
+        action_excess_p50=float(np.median(excess)) if excess is not None else None,
+        excess_mean=_excess_mean(good, [record for record in reference if record.ok]),
         direct_p50=_place_p50(good, key, tier0.DIRECT),
         shell_p50=_place_p50(good, key, tier0.SHELL),
         steal_share=sum(r.steal_ns for r in group) / wall_ns if wall_ns else 0.0,
+        exit_codes=tuple(tuple(record.exit_codes) for record in group),
     )
+
+
+def _failures(group: Sequence[Record]) -> dict[str, int]:
+    failures: dict[str, int] = defaultdict(int)
+    for record in group:
+        if not record.ok:
+            failures[record.failure_kind or "unknown"] += 1
+    return dict(failures)
+
+
+def _first_result(group: Sequence[Record]) -> Summary | None:
+    """From the request to the first command's result; a trial that failed before it never had one."""
+    firsts = [
+        math.inf if record.first_result_ns is None else record.first_result_ns * NS
+        for record in group
+        if record.first_result_ns is not None or not record.ok
+    ]
+    return summarise(firsts, None) if any(map(math.isfinite, firsts)) else None
+
+
+def _excess(good: Sequence[Record], reference: Sequence[Record]) -> npt.NDArray[np.float64] | None:
+    """Each action's time over the host's median for the same action; None without one to compare with."""
+    lengths = {len(record.actions_ns) for record in (*good, *reference)}
+    if not good or not reference or len(lengths) != 1 or lengths == {0}:
+        return None
+    host = np.median(np.array([record.actions_ns for record in reference], dtype=float), axis=0)
+    return np.asarray(np.array([record.actions_ns for record in good], dtype=float) - host) * NS
+
+
+def _excess_mean(good: Sequence[Record], reference: Sequence[Record]) -> float | None:
+    if _excess(good, reference) is None:
+        return None
+    mine, host = (np.mean([sum(record.actions_ns) for record in group]) for group in (good, reference))
+    return float(mine - host) * NS
 
 
 def _place_p50(good: Sequence[Record], key: Key, place: int) -> float | None:
@@ -202,7 +268,7 @@ def _place_p50(good: Sequence[Record], key: Key, place: int) -> float | None:
     if key.tier != "T0" or not key.steps:
         return None
     times = [ns for record in good for ns in record.actions_ns[place :: tier0.CYCLE]]
-    return float(np.median(times)) * NS if times else None
+    return quantile(times, 0.5) * NS if times else None
 
 
 def _row(result: Result) -> dict[str, Any]:
@@ -214,23 +280,36 @@ def _row(result: Result) -> dict[str, Any]:
         "steps": key.steps,
         "parallel": key.parallel,
         "profile": key.profile,
+        "emulated": result.emulated,
         "n": result.n,
         "failures": result.failed,
         "failure_kinds": dict(result.failures),
-        "p50_s": found.p50 if found else None,
-        "p95_s": found.p95 if found else None,
-        "p99_s": found.p99 if found else None,
+        "p50_s": _finite(found.p50) if found else None,
+        "p95_s": _finite(found.p95) if found else None,
+        "p99_s": _finite(found.p99) if found else None,
         "mean_s": found.mean if found else None,
         "sd_s": found.sd if found else None,
-        "ci95_p50_s": list(found.ci_p50) if found else None,
-        "ci95_mean_s": list(found.ci_mean) if found else None,
-        "tax": result.tax,
-        "tax_ci95": list(result.tax_ci95) if result.tax_ci95 else None,
-        "amortised_action_s": result.amortised_action_s,
+        "ci95_p50_s": _ends(found.ci_p50) if found else None,
+        "ci95_mean_s": _ends(found.ci_mean) if found else None,
+        "cost_s": result.cost.seconds if result.cost else None,
+        "ci95_cost_s": _ends(result.cost.ci95) if result.cost else None,
+        "tax": _finite(result.tax),
+        "tax_ci95": _ends(result.tax_ci95),
+        "amortised_action_s": _finite(result.amortised_action_s),
         "action_p50_s": result.action_p50,
         "action_dispatch_p50_s": result.action_dispatch_p50,
-        "first_result_p50_s": first.p50 if first else None,
-        "first_result_p95_s": first.p95 if first else None,
+        "action_excess_p50_s": result.action_excess_p50,
+        "first_result_p50_s": _finite(first.p50) if first else None,
+        "first_result_p95_s": _finite(first.p95) if first else None,
         "teardown_mean_s": result.teardown_mean,
         "decomposition_s": dict(result.decomposition),
     }
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity: a quantile that failures reach is null, beside a number of failures."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _ends(interval: Interval | None) -> list[float | None] | None:
+    return None if interval is None else [_finite(interval[0]), _finite(interval[1])]

@@ -83,4 +83,6 @@ def _absorb(tape: Tape, slowest: Tape) -> None:
         tape.first_result_ns = slowest.first_result_ns
     tape.actions += slowest.actions
     tape.runs += slowest.runs
+    tape.exit_codes += slowest.exit_codes
+    tape.cpu_ns += slowest.cpu_ns
     tape.start = slowest.start

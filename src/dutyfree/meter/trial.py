@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from dutyfree.core.contract import Sandbox
 from dutyfree.core.errors import DriverError, DutyfreeError
+from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
 from dutyfree.core.timeline import now_ns
 from dutyfree.meter.action import Action, Check
@@ -57,6 +58,8 @@ class Tape:
     first_result_ns: int | None = None
     actions: list[int] = field(default_factory=list)
     runs: list[int] = field(default_factory=list)
+    exit_codes: list[int] = field(default_factory=list)
+    cpu_ns: int = 0
     at_action: int | None = None
     start: str = "fresh"
 
@@ -177,6 +180,8 @@ async def _act(
         end = clock()
         actions_ns.append(end - begin)
         runs_ns.append(min(out.run_ns, end - begin))
+        tape.exit_codes.append(_told(out))
+        tape.cpu_ns += out.cpu_ns
         if tape.first_result_ns is None:
             tape.first_result_ns = end - tape.begin_ns
         fault = action.check.fault(out)
@@ -270,7 +275,16 @@ def _record(
         actions_ns=tape.actions,
         actions_run_ns=tape.runs,
         steal_ns=max(0, stolen_ns),
+        exit_codes=tape.exit_codes,
+        cpu_ns=tape.cpu_ns,
     )
+
+
+def _told(out: Outcome) -> int:
+    """The exit code as a shell tells it."""
+    if out.exit_code is not None:
+        return out.exit_code
+    return 124 if out.ending == "timeout" else 128 + (out.signal or 9)
 
 
 def _kind(failure: BaseException | None) -> str | None:

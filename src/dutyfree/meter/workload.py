@@ -18,6 +18,14 @@ from dutyfree.meter.action import Action
 GIT_PORT = 9418
 """Where a sandbox without a network finds the git server on its own loopback."""
 
+SAME_ENV = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+    "LC_CTYPE": "C.UTF-8",
+    "SHELL": "/bin/bash",
+}
+"""Given to every sandbox of every tier: an environment that differs by substrate changes what commands find and do."""
+
 READ_ONLY_GIT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
 """The same git everywhere: no configuration but the repository's own."""
 
@@ -68,6 +76,36 @@ class Exercise:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """Where recorded commands ran, so that they can do there again what they did."""
+
+    image: str | None = None
+    cwd: str | None = None
+    """Absolute."""
+    shell: tuple[str, ...] = ()
+    """The words before the command."""
+    repository: Path | None = None
+    """A local tree that is uploaded to `cwd` where the image has none."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What a faithful replay would need and nobody told."""
+        return tuple(
+            name for name, value in (("image", self.image), ("directory", self.cwd), ("shell", self.shell)) if not value
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """For the manifest."""
+        return {
+            "image": self.image,
+            "cwd": self.cwd,
+            "shell": list(self.shell),
+            "repository": "uploaded" if self.repository else "of the image",
+            "missing": list(self.missing),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
     """One tier: how to prepare a sandbox, which actions follow, how to leave it clean."""
 
@@ -89,6 +127,10 @@ class Workload:
     """The trial is a training run over these actions, and not a single trajectory."""
     recorded: bool = False
     """Its commands were written by somebody else, and may do anything."""
+    surroundings: Surroundings | None = None
+    """Of recorded commands."""
+    exit_codes: tuple[int | None, ...] = ()
+    """What each recorded command ended with where it was recorded; None: not known."""
     steps: tuple[int, ...] | None = None
     """The only lengths that make sense; None: any."""
     needs: tuple[str, ...] = ()
@@ -123,6 +165,8 @@ async def set_up(
     unless the sandbox shares the machine's network; None: the sandbox cannot reach it. With `judged=False` (a substrate that does nothing) no answer is
     taken as wrong.
     """
+    if workload.surroundings is not None and workload.surroundings.cwd is not None:
+        return await _surround(box, workload.surroundings.cwd, workload.surroundings.repository)
     if workload.directory is None:
         return None
     work = workload.base or await find_directory(box, judged=judged)
@@ -132,6 +176,13 @@ async def set_up(
     if workload.clone is not None:
         await _clone(box, workload.clone, directory, server, judged=judged)
     return directory
+
+
+async def _surround(box: Sandbox, cwd: str, repository: Path | None) -> str:
+    """The directory of a recording, with its repository in it."""
+    if repository is not None:
+        await box.upload(repository, cwd)
+    return cwd
 
 
 async def _clone(box: Sandbox, clone: Clone, directory: str, server: tuple[str, int] | None, *, judged: bool) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from dutyfree.core.errors import Misuse
-from dutyfree.meter.projection import STEPS
 from dutyfree.meter.stability import doubts
 from dutyfree.meter.store import Run, load
-from dutyfree.meter.summary import REFERENCE, Result, instrument, results, to_json
+from dutyfree.meter.summary import REFERENCE, Result, results, to_json
 from dutyfree.report import containment, figures, page, scale, state, study, tables
-from dutyfree.report.text import NONE, Table, percent, seconds, steps
+from dutyfree.report.front import Front, front
+from dutyfree.report.text import NONE, Table, percent, percents, seconds, steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +22,8 @@ class Report:
     """What was written, and what a terminal wants to show of it."""
 
     html: Path
+    sentence: str
+    """The finding, as the page opens."""
     headline: Table
     warnings: Sequence[str]
     overhead: str
@@ -45,9 +47,10 @@ def _write(source: Path, target: Path, run: Run, found: list[Result]) -> Report:
     warnings = [str(problem) for problem in run.problems] + doubts(found, run.manifest, str(source))
     overhead = tables.overhead(found, run.manifest, str(source))
     every = [
+        tables.summary(found),
+        *filter(None, [tables.emulated(found)]),
         tables.substrates(run.manifest),
         study.table(found),
-        tables.summary(found),
         tables.amortised(found),
         tables.shell(found),
         tables.decomposition(found),
@@ -58,11 +61,12 @@ def _write(source: Path, target: Path, run: Run, found: list[Result]) -> Report:
         *containment.tables(containment.kept(source)),
     ]
     protocol = _protocol(run.manifest)
+    first = front(found)
     drawn = figures.draw(found, target / "figures")
     summary = to_json(found, run.manifest, warnings)
     (target / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     (target / "tables.md").write_text(
-        _markdown(every, warnings, overhead, protocol), encoding="utf-8", errors="replace"
+        _markdown(first, every, warnings, overhead, protocol), encoding="utf-8", errors="replace"
     )
     html = target / "report.html"
     html.write_text(
@@ -72,13 +76,13 @@ def _write(source: Path, target: Path, run: Run, found: list[Result]) -> Report:
             drawn,
             warnings=warnings,
             overhead=overhead,
-            tiles=_tiles(found),
+            front=first,
             protocol=protocol,
         ),
         encoding="utf-8",
         errors="replace",
     )
-    return Report(html=html, headline=_headline(found), warnings=warnings, overhead=overhead)
+    return Report(html=html, sentence=first.sentence, headline=_headline(found), warnings=warnings, overhead=overhead)
 
 
 def _headline(found: Sequence[Result]) -> Table:
@@ -90,35 +94,17 @@ def _headline(found: Sequence[Result]) -> Table:
             r.title,
             f"{r.n - r.failed}/{r.n}",
             seconds(r.summary.p50),
-            seconds(r.summary.p95),
-            seconds(r.amortised_action_s),
             "reference" if r.key.substrate == REFERENCE else percent(r.tax),
+            NONE if r.key.substrate == REFERENCE else percents(r.tax_ci95),
         ]
         for r in (*tables.real(found), *filter(state.about, found))
         if r.summary
     ]
     return Table(
         title="Rollout infrastructure tax",
-        columns=["tier", "what", "substrate", "ok", "p50", "p95", "per action", "tax"],
+        columns=["tier", "what", "substrate", "ok", "p50", "tax", "its 95 %"],
         rows=rows,
     )
-
-
-def _tiles(found: Sequence[Result]) -> list[tuple[str, str]]:
-    rows = tables.real(found)
-    hardest = max((r.key.tier for r in rows if r.key.steps == STEPS), default="")
-    first = {
-        r.title: seconds(r.first_result.p50) for r in rows if r.key.steps == 0 and r.key.tier == "T0" and r.first_result
-    }
-    taxed = [r for r in rows if r.key.tier == hardest and r.key.steps == STEPS and r.key.substrate != REFERENCE]
-    shown = [
-        (percent(r.tax), f"tax of {r.title}, {hardest}; first result after {first.get(r.title, NONE)}")
-        for r in sorted(taxed, key=lambda r: r.summary.p50 if r.summary else 0.0)
-    ] or [(time, f"{name}: request to first result") for name, time in first.items()]
-    own = instrument(found)
-    if own is not None:
-        shown.append((seconds(own["per_action_s"]), "this instrument, per action"))
-    return shown
 
 
 def _protocol(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -147,9 +133,9 @@ def _protocol(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _markdown(
-    every: Sequence[Table], warnings: Sequence[str], overhead: str, protocol: Sequence[tuple[str, str]]
+    first: Front, every: Sequence[Table], warnings: Sequence[str], overhead: str, protocol: Sequence[tuple[str, str]]
 ) -> str:
-    parts = ["# Rollout infrastructure tax\n", overhead + "\n"]
+    parts = ["# Rollout infrastructure tax\n", f"{first.sentence}\n", f"{first.saving}\n", overhead + "\n"]
     if warnings:
         parts.append("## Before you rely on this\n\n" + "\n".join(f"- {line}" for line in warnings) + "\n")
     parts.append("## Tables\n")

@@ -29,21 +29,21 @@ _FIGURES: tuple[tuple[str, str, str, Callable[[Sequence[Result]], Figure | None]
         "decomposition",
         "Where rollout time goes (RQ1)",
         (
-            "Mean components of the longest trajectories on the most demanding tier; the dot is the median, the whisker "
-            "reaches p95. On the right the same without the commands' own time: what the substrate adds."
+            "Mean components of the longest trajectories on the most demanding tier. Dispatch is what a substrate says of "
+            "itself; on the right its time over the host's same actions, whoever says what, and all that is not an action."
         ),
         rollout_figures.decomposition,
     ),
     (
         "cold-start",
         "Cold start by substrate and tier (RQ2)",
-        "Median from the request to the end of set-up, log scale; whiskers reach p95.",
+        "Median from the request to the end of set-up, log scale. An open dot has too few trials for an interval.",
         cold_figures.medians,
     ),
     (
         "cold-start-distribution",
         "Distribution of cold starts (RQ2)",
-        "Every trial is a dot; the bar is the median, the box holds the middle half, the tick is p95. Log scale.",
+        "Every trial is a dot; the long tick is the median, the short one p95 (from 20 trials on). Log scale.",
         cold_figures.distribution,
     ),
     (
@@ -55,13 +55,16 @@ _FIGURES: tuple[tuple[str, str, str, Callable[[Sequence[Result]], Figure | None]
     (
         "completion",
         "Completion time by number of actions (RQ3)",
-        "Medians with whiskers to p95; log scales.",
+        "Medians, log scale. An open dot has too few trials for an interval.",
         rollout_figures.completion,
     ),
     (
         "worker-hours",
         "Worker-hours at training scale (RQ4)",
-        "N · T(150) / 3600. On the right, per million trajectories: the commands' own time, and what is paid on top.",
+        (
+            "N · T(150) / 3600, T the mean time paid per success. Grey is the host's time for the same actions; the line is "
+            "the 95 % interval, from 30 trials on."
+        ),
         scale_figure.worker_hours,
     ),
 )

@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from dutyfree.meter.record import COMPONENTS
 from dutyfree.meter.summary import Result
-from dutyfree.report.cold_figures import time_axis
-from dutyfree.report.style import COMPONENT_COLOURS, INK, appearance, figure
+from dutyfree.report.cold_figures import dot, labels, time_axis
+from dutyfree.report.parts import parts
+from dutyfree.report.style import COMPONENT_COLOURS, INK, LENGTHS, PART_COLOURS, figure, name_rows
 from dutyfree.report.tables import real
 from dutyfree.report.text import seconds
 
-_ABREAST = 6
+_ABREAST = 5
 """Panels of figure 4 in a row, so that its words stay readable on a page."""
 
 
 def decomposition(found: Sequence[Result]) -> Figure | None:
-    """Fig 1: stacked components of the longest trajectories, with and without the commands themselves."""
+    """Fig 1: the longest trajectories by component, and what is added to the host's same actions."""
     rows = _rollouts(found)
     if not rows:
         return None
     longest = max(r.key.steps for r in rows)
-    rows = sorted((r for r in rows if r.key.steps == longest), key=lambda r: r.summary.p50 if r.summary else 0.0)
-    made, (left, right) = figure(10.5, 1.9 + 0.5 * len(rows), 2)
-    _stack(left, rows, COMPONENTS)
-    for y, r in enumerate(reversed(rows)):
-        if r.summary:
-            reach = max(0.0, r.summary.p95 - r.summary.p50)
-            left.errorbar(r.summary.p50, y, xerr=[[0.0], [reach]], fmt="o", ms=4, color=INK, elinewidth=1, capsize=3)
-    added = [name for name in COMPONENTS if name != "run"]
-    _stack(right, rows, added)
-    for y, r in enumerate(reversed(rows)):
-        total = sum(r.decomposition[name] for name in added)
+    rows = sorted((r for r in rows if r.key.steps == longest), key=lambda r: sum(r.decomposition.values()))
+    made, (left, right) = figure(10.5, 1.9 + 0.42 * len(rows), 2)
+    _stack(left, rows, [r.decomposition for r in rows], COMPONENT_COLOURS)
+    left.set_title(f"{rows[0].key.tier}, {longest} steps: by component (means)")
+    shares = [parts(r) for r in rows]
+    added = {name: shade for name, shade in PART_COLOURS.items() if name != "host's own actions"}
+    _stack(right, rows, [{name: max(0.0, share[name]) for name in added} for share in shares], added)
+    for y, share in enumerate(reversed(shares)):
+        total = sum(share[name] for name in added)
         right.annotate(
-            seconds(total), (total, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5, color=INK
-        )
+            seconds(total), (max(0.0, total), y), xytext=(5, 0), textcoords="offset points", va="center",
+            fontsize=8.5, color=INK,
+        )  # fmt: skip
     right.set_yticklabels([""] * len(rows))
-    left.set_xlim(0, 1.05 * max(max(sum(r.decomposition.values()), r.summary.p95 if r.summary else 0.0) for r in rows))
-    right.set_xlim(0, 1.2 * max(sum(r.decomposition[name] for name in added) for r in rows))
-    left.set_title(f"{rows[0].key.tier}, {longest} steps: everything")
-    right.set_title("without the commands' own time (run)")
-    handles, labels = left.get_legend_handles_labels()
-    made.legend(handles, labels, loc="outside lower center", ncols=len(COMPONENTS), columnspacing=1.2, handlelength=1.2)
+    right.set_xlim(0, 1.2 * max([*(sum(share[name] for name in added) for share in shares), 1e-9]))
+    right.set_title("over the host's same actions")
+    handles, words = left.get_legend_handles_labels()
+    more, their = right.get_legend_handles_labels()
+    made.legend(handles + more, words + their, loc="outside lower center", ncols=5, columnspacing=1.2, handlelength=1.2)
     return made
 
 
@@ -58,84 +57,74 @@ def composition(found: Sequence[Result]) -> Figure | None:
     lengths = sorted({r.key.steps for r in rows})
     lines = -(-len(names) // _ABREAST)
     columns = -(-len(names) // lines)
-    made, panels = figure(max(6.4, 1.4 + 1.9 * columns), 0.5 + 3.0 * lines, columns, lines)
+    made, panels = figure(max(6.4, 1.4 + 1.9 * columns), 0.5 + 2.7 * lines, columns, lines)
     for axes in panels[len(names) :]:
         axes.set_axis_off()
     for axes, name in zip(panels, names, strict=False):
         mine = {r.key.steps: r.decomposition for r in rows if r.title == name}
-        for x, length in enumerate(lengths):
-            bottom = 0.0
-            total = sum(mine[length].values()) if length in mine else 0.0
-            for part in COMPONENTS:
-                share = mine[length][part] / total if total else 0.0
-                label = part if x == 0 and axes is panels[0] else None
-                axes.bar(x, share, 0.7, bottom=bottom, color=COMPONENT_COLOURS[part], label=label)
-                if share >= 0.06:
-                    axes.text(
-                        x, bottom + share / 2, f"{share:.0%}", ha="center", va="center", fontsize=7.5, color="black"
-                    )
-                bottom += share
+        _shares(axes, [mine.get(length, {}) for length in lengths])
         axes.set_xticks(range(len(lengths)), [str(n) for n in lengths])
-        axes.set_title(name)
-        axes.set_ylim(0, 1)
-        axes.grid(visible=False, axis="x")
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.set_title(labels([name], rows)[0])
         if axes not in panels[::columns]:
             axes.set_yticklabels([])
     made.supylabel(f"share of the rollout, {rows[0].key.tier}", fontsize=9.5, color=INK)
     made.supxlabel("actions per trajectory", fontsize=9.5, color=INK)
-    handles, labels = panels[0].get_legend_handles_labels()
-    made.legend(handles[::-1], labels[::-1], loc="outside right center")
+    handles, words = panels[0].get_legend_handles_labels()
+    made.legend(handles[::-1], words[::-1], loc="outside right center")
     return made
+
+
+def _shares(axes: Axes, columns: Sequence[Mapping[str, float]]) -> None:
+    for x, mine in enumerate(columns):
+        bottom, total = 0.0, sum(mine.values())
+        for part in COMPONENTS:
+            share = mine[part] / total if total else 0.0
+            axes.bar(x, share, 0.7, bottom=bottom, color=COMPONENT_COLOURS[part], label=None if x else part)
+            if share >= 0.06:
+                axes.text(x, bottom + share / 2, f"{share:.0%}", ha="center", va="center", fontsize=7.5, color="black")
+            bottom += share
+    axes.set_ylim(0, 1)
+    axes.grid(visible=False, axis="x")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
 
 
 def completion(found: Sequence[Result]) -> Figure | None:
-    """Fig 5: time by number of actions, a panel for each tier."""
+    """Fig 5: time by number of actions: a row for each substrate, a panel for each tier, a dot for each length."""
     rows = [r for r in real(found) if r.key.steps]
     if not rows:
         return None
-    names = list(dict.fromkeys(r.title for r in rows))
+    lengths = sorted({r.key.steps for r in rows})
+    ranked = sorted(rows, key=lambda r: (r.key.tier, r.key.steps, r.summary.p50 if r.summary else 0.0), reverse=True)
+    names = list(dict.fromkeys(r.title for r in ranked))[::-1]
     tiers = sorted({r.key.tier for r in rows})
-    look = appearance(r.title for r in real(found))
-    made, panels = figure(1.0 + 3.2 * len(tiers), 3.7, len(tiers))
+    made, panels = figure(1.6 + 2.9 * len(tiers), 1.6 + 0.34 * len(names), len(tiers))
     for axes, tier in zip(panels, tiers, strict=True):
-        lengths = sorted({r.key.steps for r in rows if r.key.tier == tier})
-        for i, name in enumerate(names):
-            mine = sorted((r for r in rows if r.title == name and r.key.tier == tier), key=lambda r: r.key.steps)
-            # Moved apart a little, so that whiskers of equal substrates do not hide each other.
-            xs = [r.key.steps * 1.05 ** (i - (len(names) - 1) / 2) for r in mine]
-            ys = [r.summary.p50 for r in mine if r.summary]
-            up = [max(0.0, r.summary.p95 - r.summary.p50) for r in mine if r.summary]
-            colour, marker = look[name]
-            axes.errorbar(
-                xs, ys, yerr=[[0.0] * len(ys), up], color=colour, marker=marker, ms=5, lw=1.5, capsize=3,
-                label=name if axes is panels[0] else None,
-            )  # fmt: skip
+        for r in (r for r in rows if r.key.tier == tier):
+            shade = LENGTHS[lengths.index(r.key.steps) % len(LENGTHS)]
+            y = len(names) - 1 - names.index(r.title)
+            if r.summary:
+                dot(axes, r.summary.p50, y, r.summary.ci_p50, shade)
         axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xticks(lengths, [str(n) for n in lengths])
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
         axes.set_title(tier)
-        axes.margins(x=0.12, y=0.12)
-        time_axis(axes, "y")
-    panels[0].set_ylabel("rollout, p50 (log)")
-    made.supxlabel("actions per trajectory (log)", fontsize=9.5, color=INK)
-    handles, labels = panels[0].get_legend_handles_labels()
-    made.legend(handles, labels, loc="outside upper center", ncols=min(6, len(names)))
+        name_rows(axes, labels(names, rows), first=axes is panels[0])
+        axes.margins(x=0.12)
+        time_axis(axes, "x")
+    for index, length in enumerate(lengths):
+        panels[0].plot([], [], "o", color=LENGTHS[index % len(LENGTHS)], label=f"{length} actions")
+    made.supxlabel("rollout, median (log); line: its 95 % interval", fontsize=9.5, color=INK)
+    made.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(lengths))
     return made
 
 
-def _stack(axes: Axes, rows: Sequence[Result], parts: Sequence[str]) -> None:
-    for y, r in enumerate(reversed(rows)):
+def _stack(
+    axes: Axes, rows: Sequence[Result], values: Sequence[Mapping[str, float]], colours: Mapping[str, str]
+) -> None:
+    for y, mine in enumerate(reversed(values)):
         left = 0.0
-        for part in parts:
-            label = part if y == 0 else None
-            axes.barh(y, r.decomposition[part], 0.62, left=left, color=COMPONENT_COLOURS[part], label=label)
-            left += r.decomposition[part]
-    axes.set_yticks(range(len(rows)), [r.title for r in reversed(rows)])
-    axes.set_ylim(-0.6, len(rows) - 0.4)
-    axes.grid(visible=False, axis="y")
+        for part, shade in colours.items():
+            axes.barh(y, mine[part], 0.62, left=left, color=shade, label=None if y else part)
+            left += mine[part]
+    name_rows(axes, [labels([r.title], rows)[0] for r in rows], first=True)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
     axes.set_xlabel("time per rollout")
 

@@ -12,8 +12,8 @@ from dutyfree.meter.projection import (
     STEPS,
     TRAJECTORIES,
     Curve,
+    compare,
     curves,
-    order_confidence,
     rank_agreement,
     ranking,
     tails,
@@ -33,14 +33,15 @@ class Scale:
     workers: Sequence[int] = (64, 1024)
     """In flight at the same time."""
     price: float = 0.10
-    """Of one worker-hour; an assumption, in any currency."""
+    """Of one worker-hour; an assumption."""
+    currency: str = "USD"
 
 
 def tables(found: Sequence[Result], scale: Scale | None = None) -> list[Table]:
     """All of them, for the most demanding tier that has trajectories."""
     wanted = scale or Scale()
     tier = max((r.key.tier for r in found if r.key.steps and r.summary), default=None)
-    lines = curves(found, tier) if tier else []
+    lines = curves(found, tier, parallel=alone(found)) if tier else []
     if not lines or tier is None:
         return [_what_ifs()]
     return [
@@ -51,6 +52,11 @@ def tables(found: Sequence[Result], scale: Scale | None = None) -> list[Table]:
         _batches(lines, tier),
         _what_ifs(),
     ]
+
+
+def alone(found: Sequence[Result]) -> int:
+    """The least number in flight that was measured: a run may hold crowds only."""
+    return min((r.key.parallel for r in found if r.key.steps and r.summary), default=1)
 
 
 def _mark(curve: Curve, steps: int) -> str:
@@ -68,17 +74,26 @@ def _hours(lines: Sequence[Curve], tier: str, scale: Scale) -> Table:
                 seconds(time) + _mark(curve, STEPS),
                 *(count(h) for h in hours),
                 count(worker_hours(1_000_000, time) - worker_hours(1_000_000, lines[0].seconds(STEPS))),
-                f"{worker_hours(1_000_000, time) * scale.price:,.0f}",
+                _hours_interval(curve),
+                f"{worker_hours(1_000_000, time) * scale.price:,.0f} {scale.currency}",
             ]
         )
     return Table(
         title=f"Table 2. Worker-hours at training scale ({tier}, {STEPS} steps)",
         columns=["substrate", f"T({STEPS})", *(f"{n:,} trajectories" for n in scale.trajectories),
-                 "more than the fastest, per 1M", f"cost per 1M at {scale.price:g}/h"],
+                 "more than the fastest, per 1M", "95 % interval, per 1M", f"cost per 1M at {scale.price:g} {scale.currency}/h"],
         rows=rows,
-        note="worker_hours(s, N) = N · T_s(150) / 3600, medians, without inference and reward. "
+        note="worker_hours(s, N) = N · T_s(150) / 3600, without inference and reward. T_s is the time paid per success: the "
+        "mean, failures and their retries included. Its interval is given from 30 trials on (of failures: from five). "
         "* continued beyond the measured lengths.",
     )  # fmt: skip
+
+
+def _hours_interval(curve: Curve) -> str:
+    if curve.interval is None or curve.extrapolated(STEPS) or curve.longest != STEPS:
+        return f"{NONE} (n={curve.n})"
+    low, high = (worker_hours(1_000_000, end) for end in curve.interval)
+    return f"{count(low)} … {count(high)}"
 
 
 def _sensitivity(lines: Sequence[Curve], tier: str, scale: Scale) -> Table:
@@ -110,10 +125,14 @@ def _ranks(lines: Sequence[Curve], tier: str, scale: Scale) -> Table:
         for reuse in REUSES
         for k in (scale.lengths if reuse == 1 else (STEPS,))
     ]
-    pairs = [f"{a.name} before {b.name}: {order_confidence(a, b):.0%}" for a, b in pairwise(lines)]
+    pairs = [f"{b.name} over {a.name}: {compare(a, b)}" for a, b in pairwise(lines)]
     holds = all(ranking(lines, k, r) == ranking(lines, STEPS) for k in scale.lengths for r in REUSES)
-    verdict = "The ranking holds everywhere in this table." if holds else "The ranking changes within this table."
-    sure = f" Certainty of the order at {lines[0].longest} steps (bootstrap): {'; '.join(pairs)}." if pairs else ""
+    verdict = (
+        "The order of means is the same everywhere in this table."
+        if holds
+        else "The order of means changes within this table."
+    )
+    sure = f" Neighbours at {lines[0].longest} steps, ratio of medians: {'; '.join(pairs)}." if pairs else ""
     return Table(
         title=f"Does the ranking hold? ({tier})",
         columns=["conditions", "ranking, fastest first", "agreement (Kendall τ)"],
@@ -123,7 +142,9 @@ def _ranks(lines: Sequence[Curve], tier: str, scale: Scale) -> Table:
 
 
 def _parallel(found: Sequence[Result], lines: Sequence[Curve], tier: str, scale: Scale) -> Table:
-    crowds = sorted({r.key.parallel for r in found if r.key.tier == tier and r.key.steps and r.summary} - {1})
+    crowds = sorted(
+        {r.key.parallel for r in found if r.key.tier == tier and r.key.steps and r.summary} - {alone(found)}
+    )
     crowded = {n: {c.name: c for c in curves(found, tier, parallel=n)} for n in crowds}
     rows = []
     for curve in lines:

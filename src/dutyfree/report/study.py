@@ -41,7 +41,8 @@ def table(found: Sequence[Result]) -> Table:
         title=f"The study ({reference.SOURCE}) beside this run",
         columns=["finding", "study", "here"],
         rows=rows,
-        note="Other machines, substrates and commands: for orientation. `host` is left out of spreads and orders.",
+        note="Other machines, substrates and commands: for orientation. `host` and emulated machines are left out of spreads "
+        "and orders.",
     )
 
 
@@ -63,8 +64,10 @@ def _spread(found: Sequence[Result], tier: str, length: int) -> str:
     rows = _rivals(found, tier, length)
     if len(rows) < 2:
         return "needs two substrates besides the host"
-    value, (low, high) = ratio(rows[-1].times, rows[0].times)
-    return f"{count(value)}× on {tier} ({rows[-1].title} / {rows[0].title}; {count(low)} … {count(high)})"
+    value, interval = ratio(rows[-1].times, rows[0].times)
+    ends = f"{count(interval[0])} … {count(interval[1])}" if interval else "no interval from so few"
+    numbers = f"n={rows[-1].n} and {rows[0].n}"
+    return f"{count(value)}× on {tier} ({rows[-1].title} / {rows[0].title}; {ends}; {numbers})"
 
 
 def _cold_order(found: Sequence[Result]) -> str:
@@ -81,7 +84,7 @@ def _extremes(found: Sequence[Result], length: int) -> str:
 
 def _hours(found: Sequence[Result], length: int) -> str:
     rows = _rivals(found, _best_tier(found, length), length)
-    values = [f"{r.title} {count(r.summary.p50 * 1e6 / 3600)}" for r in (rows[-1:] + rows[:1]) if r.summary]
+    values = [f"{r.title} {count(r.cost.seconds * 1e6 / 3600)}" for r in (rows[-1:] + rows[:1]) if r.cost]
     return ", ".join(dict.fromkeys(values)) or NONE
 
 

@@ -7,21 +7,51 @@ from typing import Any
 
 from dutyfree.meter.record import COMPONENTS
 from dutyfree.meter.stability import beside
-from dutyfree.meter.summary import REFERENCE, Result, instrument
+from dutyfree.meter.stats import FEWEST_MEAN
+from dutyfree.meter.summary import INSTRUMENT, REFERENCE, Result, instrument
 from dutyfree.meter.workloads import loop
 from dutyfree.report import state
 from dutyfree.report.text import NONE, Table, interval, percent, percents, seconds, steps
 
-INSTRUMENT = "noop"
+
+def real(found: Sequence[Result], *, parallel: int | None = None) -> list[Result]:
+    """The results that figures and comparisons are about: a workload of the study on a real machine, with a median.
+
+    `parallel` is the least that was measured where it is not given: a run may hold crowds only.
+    """
+    rows = [r for r in found if r.key.substrate != INSTRUMENT and r.lasting and not r.emulated and not state.about(r)]
+    wanted = parallel or min((r.key.parallel for r in rows), default=1)
+    return [r for r in rows if r.key.parallel == wanted]
 
 
-def real(found: Sequence[Result], *, parallel: int = 1) -> list[Result]:
-    """The results that figures and comparisons are about: no instrument, something succeeded, a workload of the study."""
-    return [
-        r
+def counted(name: str, rows: Sequence[Result]) -> str:
+    """A name with its number of trials, or the span of them."""
+    numbers = sorted({r.n for r in rows})
+    failed = sum(r.failed for r in rows)
+    span = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"
+    return f"{name}  n={span}" + (f", {failed} failed" if failed else "")
+
+
+def emulated(found: Sequence[Result]) -> Table | None:
+    """Machines without hardware support, in a table of their own: their times are the emulator's."""
+    rows = [
+        [
+            f"{r.key.tier} {steps(r.key.steps)}",
+            r.title,
+            f"{r.n - r.failed}/{r.n}",
+            seconds(r.summary.p50 if r.summary else None),
+        ]
         for r in found
-        if r.key.substrate != INSTRUMENT and r.summary and r.key.parallel == parallel and not state.about(r)
+        if r.emulated
     ]
+    if not rows:
+        return None
+    return Table(
+        title="Emulated machines (no usable KVM): in no figure and no ranking",
+        columns=["what", "substrate", "ok", "p50"],
+        rows=rows,
+        note="Their processor is emulated in software, so their times are the emulator's and not a virtual machine's.",
+    )
 
 
 def substrates(manifest: Mapping[str, Any]) -> Table:
@@ -79,22 +109,36 @@ def summary(found: Sequence[Result]) -> Table:
                 str(r.failed),
                 seconds(s.p50 if s else None),
                 interval(s.ci_p50 if s else None),
-                seconds(s.p95 if s else None),
-                seconds(s.p99 if s else None),
-                seconds(s.mean if s else None),
-                seconds(s.sd if s else None),
                 _role(r) or percent(r.tax),
                 NONE if _role(r) else percents(r.tax_ci95),
+                seconds(s.p95 if s else None),
+                seconds(s.mean if s else None),
+                seconds(s.sd if s else None),
+                seconds(r.cost.seconds if r.cost else None),
             ]
         )
     return Table(
         title="Summary of all configurations",
-        columns=["what", "substrate", "n", "failed", "p50", "95 % interval of p50", "p95", "p99", "mean", "sd",
-                 "tax", "95 % interval of tax"],
+        columns=["what", "substrate", "n", "failed", "p50", "its 95 %", "tax", "its 95 %", "p95", "mean", "sd",
+                 "paid per success"],
         rows=rows,
-        note="n counts failed trials too; times are of those that succeeded. tax = p50 / p50 of `host` under the same "
-        "conditions - 1. Intervals are percentile bootstraps. A cold start runs from the request to the end of set-up.",
+        note="n counts failed trials too. A failed trial is slower than any that succeeded in p50, p95 and tax, and its "
+        "time is paid by those that succeeded in the last column; mean and sd are of successes. tax = p50 / p50 of "
+        "`host` under the same conditions - 1. A cold start runs from the request to the end of set-up. Intervals are of "
+        "order statistics from n = 5 on, of means from n = "
+        f"{FEWEST_MEAN} on; p95 is given from n = 20 on; – is not known. " + _comparisons(found),
     )  # fmt: skip
+
+
+def _comparisons(found: Sequence[Result]) -> str:
+    """A word on so many intervals at once."""
+    number = sum(r.tax_ci95 is not None and not _role(r) for r in found)
+    if number < 2:
+        return ""
+    return (
+        f"These are {number} comparisons at once: of those without a difference about one in twenty shows one by chance, "
+        f"here up to {max(1, round(number / 20))}."
+    )
 
 
 def _role(result: Result) -> str:
@@ -139,14 +183,24 @@ def amortised(found: Sequence[Result]) -> Table:
                 name,
                 *(seconds(by_length[n].amortised_action_s if n in by_length else None) for n in lengths),
                 seconds(longest.action_p50),
+                seconds(longest.action_excess_p50),
                 seconds(longest.action_dispatch_p50),
             ]
         )
     return Table(
         title="Amortised latency per action",
-        columns=["tier", "substrate", *(f"over {n} actions" for n in lengths), "one action p50", "its dispatch p50"],
+        columns=[
+            "tier",
+            "substrate",
+            *(f"over {n} actions" for n in lengths),
+            "one action p50",
+            "over the host's same action",
+            "its dispatch",
+        ],
         rows=rows,
-        note="Amortised: the whole rollout's time over its number of actions, fixed costs included.",
+        note="Amortised: the whole rollout's time over its number of actions, fixed costs included. Dispatch is what the "
+        "substrate itself says the command does not account for; what it slows inside the command shows only over the "
+        "host's same action.",
     )
 
 
@@ -181,7 +235,7 @@ def hidden_costs(found: Sequence[Result], manifest: Mapping[str, Any]) -> Table:
             [
                 label,
                 f"{failed} of {trials}",
-                "0 (never)",
+                f"{_failed_share(mine):.1%}",
                 f"{max(sizes) / (1 << 20):,.0f} MiB" if sizes else "none of its own",
                 ", ".join(sorted({o["network"] for o in offered})) or NONE,
                 subject["isolation"],
@@ -190,12 +244,19 @@ def hidden_costs(found: Sequence[Result], manifest: Mapping[str, Any]) -> Table:
         )
     return Table(
         title="Costs that latency hides",
-        columns=["substrate", "failed trials", "retries", "image size", "network inside", "isolation",
+        columns=["substrate", "failed trials", "time paid for failures", "image size", "network inside", "isolation",
                  "limits it can enforce"],
         rows=rows,
         note="network inside: `none` is loopback only (a clone then goes through one relayed port, or an upload), `host` is the "
         "machine's own network without any isolation.",
     )  # fmt: skip
+
+
+def _failed_share(rows: Sequence[Result]) -> float:
+    """Share of the measured time that went into trials which failed."""
+    whole = sum(r.cost.seconds * (r.n - r.failed) for r in rows if r.cost)
+    good = sum(sum(r.times) for r in rows)
+    return (whole - good) / whole if whole else 0.0
 
 
 def training(found: Sequence[Result]) -> Table:
@@ -217,6 +278,16 @@ def training(found: Sequence[Result]) -> Table:
     )
 
 
+def _crowded(found: Sequence[Result]) -> str:
+    """The same with rollouts in flight together: what they wait for the meter's own event loop."""
+    told = [
+        f"{seconds(own['per_action_s'])} with {n} at once"
+        for n in sorted({r.key.parallel for r in found} - {1})
+        if (own := instrument(found, n)) is not None
+    ]
+    return f" In parallel: {', '.join(told)}." if told else ""
+
+
 def overhead(found: Sequence[Result], manifest: Mapping[str, Any], directory: str) -> str:
     """One sentence on the instrument itself."""
     own = instrument(found)
@@ -225,5 +296,5 @@ def overhead(found: Sequence[Result], manifest: Mapping[str, Any], directory: st
     return (
         f"The instrument's own overhead is {seconds(own['per_action_s'])} per action ({own['steps']:.0f}-step "
         "rollouts on a substrate that does nothing, without set-up, over their actions). It is part of every number here; nothing is "
-        "subtracted."
+        f"subtracted.{_crowded(found)}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,8 @@ def seconds(value: float | None) -> str:
     if value is None:
         return NONE
     size = abs(value)
+    if not math.isfinite(size):
+        return "not reached"
     if size == 0:
         return "0"
     if size < 1e-3:
@@ -48,8 +51,10 @@ def seconds(value: float | None) -> str:
 
 def percent(value: float | None) -> str:
     """With its sign; large ones without decimals."""
-    if value is None:
+    if value is None or math.isnan(value):
         return NONE
+    if math.isinf(value):
+        return "not reached"
     return f"{value * 100:+,.0f} %" if abs(value) >= 10 else f"{value * 100:+.1f} %"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dutyfree.meter.projection import Curve, order_confidence, rank_agreement, ranking, tails, what_ifs, worker_hours
+from dutyfree.meter.projection import Curve, compare, rank_agreement, ranking, tails, what_ifs, worker_hours
 
 
 def curve(name, points, fixed_s=0.0, samples=(1.0,)):
@@ -58,8 +58,14 @@ def test_larger_batches_wait_longer_for_a_rare_slow_rollout():
     assert found[2].batch_s == pytest.approx(1 + 9 * (1 - 0.99**128), rel=0.05)
 
 
-def test_order_is_certain_when_distributions_are_apart_and_a_coin_when_equal():
+def test_an_order_is_told_with_its_interval_and_equals_show_no_difference():
     a = curve("a", [(150, 1.0)], samples=[1.0, 1.1, 0.9] * 10)
     b = curve("b", [(150, 2.0)], samples=[2.0, 2.1, 1.9] * 10)
-    assert order_confidence(a, b) == 1
-    assert order_confidence(a, a) == pytest.approx(0.5, abs=0.15)
+    assert compare(a, b).startswith("2.00x [")
+    assert compare(a, a) == "no difference seen"
+
+
+def test_two_trials_are_certain_of_nothing():
+    a = curve("a", [(150, 1.0)], samples=[1.0, 1.001])
+    b = curve("b", [(150, 9.0)], samples=[9.0, 9.001])
+    assert compare(a, b) == "not known from 2 trials (needs 8)"

@@ -1,6 +1,7 @@
 """Workloads as data: the same commands every time, in the documented mix, with checks that bite."""
 
 import io
+import json
 import os
 import tarfile
 from collections import Counter
@@ -10,6 +11,7 @@ import pytest
 from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Outcome
 from dutyfree.meter.action import Check, digest
+from dutyfree.meter.workload import Surroundings
 from dutyfree.meter.workloads import bug, material, tier0, tier1, tier2, trace
 from dutyfree.meter.workloads.material import Project
 from dutyfree.meter.workloads.tree import Tree
@@ -107,16 +109,50 @@ MINI = """{"trajectory_format": "mini-swe-agent-1", "messages": [
         (SWE_AGENT, ["ls -F\n", "cat x"]),
         (MINI, ["ls -la", "git diff", "pwd"]),
         ('["true", "echo a"]', ["true", "echo a"]),
+        (json.dumps(json.loads(MINI)["messages"]), ["ls -la", "git diff", "pwd"]),
     ],
-    ids=["swe-agent", "mini-swe-agent", "list"],
+    ids=["swe-agent", "mini-swe-agent", "list", "bare messages"],
 )
 def test_recorded_trajectories_are_read(tmp_path, text, commands):
     path = tmp_path / "t.traj"
     path.write_text(text)
-    assert trace.read_commands(path) == commands
-    work = trace.workload(path)
+    assert list(trace.read(path).commands) == commands
+    work = trace.workload(path, anywhere=True)
     assert work.steps == (len(commands),)
     assert [action.command for action in work.actions(len(commands))] == commands
+
+
+WHOLE = {
+    "info": {"config": {"environment": {"image": "swe:1", "cwd": "/testbed", "env": {"PAGER": "cat"}}}},
+    "messages": [
+        {"role": "assistant", "content": "```bash\nls\n```"},
+        {"role": "user", "content": "<returncode>2</returncode>\n<output>\n<returncode>0</returncode>\n</output>"},
+        {"role": "assistant", "content": "", "extra": {"actions": [{"command": "a"}, {"command": "b"}]}},
+        {"role": "tool", "content": "x", "extra": {"returncode": 0}},
+        {"role": "tool", "content": [{"type": "text", "text": "<returncode>127</returncode>"}]},
+        {"role": "assistant", "content": "```bash\nlast\n```"},
+    ],
+}
+
+
+def test_exit_codes_and_surroundings_are_read_from_the_recording(tmp_path):
+    (tmp_path / "t.json").write_text(json.dumps(WHOLE))
+    found = trace.read(tmp_path / "t.json")
+    assert list(zip(found.commands, found.exit_codes, strict=True)) == [("ls", 2), ("a", 0), ("b", 127), ("last", None)]
+    work = trace.workload(tmp_path / "t.json")
+    assert (work.surroundings.image, work.surroundings.cwd, work.surroundings.missing) == ("swe:1", "/testbed", ())
+    assert work.actions(1)[0].command == ("bash", "-lc", "ls")
+    assert work.env == {"PAGER": "cat"}
+
+
+def test_a_recording_that_does_not_say_where_it_ran_is_refused_until_it_is_told(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(["pytest -q"]))
+    with pytest.raises(Misuse, match=r"image and directory and shell.*--trace-cwd"):
+        trace.workload(path)
+    told = Surroundings(image="bench", cwd="/work/repo", shell=("bash", "-c"))
+    assert trace.workload(path, given=told).surroundings.missing == ()
+    assert trace.workload(path, anywhere=True).surroundings.missing == ("image", "directory", "shell")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", "[1, 2]", '{"messages": [{"role": "user"}]}', '{"trajectory": [3]}'])
@@ -124,7 +160,7 @@ def test_what_is_no_trajectory_is_misuse(tmp_path, text):
     path = tmp_path / "t.json"
     path.write_text(text)
     with pytest.raises(Misuse, match="trace"):
-        trace.read_commands(path)
+        trace.read(path)
 
 
 @pytest.mark.parametrize("has_filters", [True, False])
