@@ -43,7 +43,7 @@ BARE = frozenset({"host", "native", "noop"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choices:
-    """What the user decides."""
+    """The user's decisions."""
 
     steps: Sequence[int] = (0, 10, 50, 150)
     """Lengths of trajectories; 0 is the cold start."""

@@ -147,7 +147,7 @@ def _without_counts(manifest: Mapping[str, Any], name: str) -> Any:
 
 
 def _recorded(work: Workload) -> dict[str, Any]:
-    """What a replay is held to."""
+    """The recording that a replay is compared with."""
     if work.surroundings is None:
         return {}
     return {"surroundings": work.surroundings.to_dict(), "exit_codes": list(work.exit_codes)}

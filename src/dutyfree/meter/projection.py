@@ -1,10 +1,10 @@
-"""What the tax costs at training scale: worker-hours, sensitivity, ranking, what-ifs, and the long tail of batches.
+"""The tax at training scale: worker-hours, sensitivity, ranking, what-ifs, and the long tail of batches.
 
     worker_hours(s, N) = N * T_s(150) / 3600
 
-T_s is the time paid for one success: the mean over everything that ran, failures included, since hours add up and medians
-do not. It is measured at a few lengths. Between them it is interpolated, beyond them continued with the last slope, and
-said to be so. Arithmetic only: what it rests on is in `Curve`.
+T_s is the time paid for one success: the mean over everything that ran, failures included, since
+hours add up and medians do not. It is measured at a few lengths. Between them it is interpolated,
+beyond them continued with the last slope, and said to be so. Arithmetic only: what it rests on is in `Curve`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def worker_hours(trajectories: float, seconds: float) -> float:
 
 
 def what_ifs(trajectories: int = 1_000_000, steps: int = STEPS) -> list[tuple[str, float]]:
-    """What a small delay costs: the reason to measure at all."""
+    """Hours that small delays cost: the reason to measure at all."""
     return [(name, worker_hours(trajectories, once + each * steps)) for name, once, each in WHAT_IFS]
 
 
@@ -136,7 +136,7 @@ def rank_agreement(lines: Sequence[Curve], steps: float, reuse: int = 1) -> floa
 
 
 def compare(faster: Curve, slower: Curve) -> str:
-    """How sure the order of two is, from the interval of the ratio of their medians; too few trials settle nothing."""
+    """Say how sure the order of two is, from the interval of the ratio of their medians; too few trials settle nothing."""
     if min(len(faster.samples), len(slower.samples)) < FEW:
         return f"not known from {min(len(faster.samples), len(slower.samples))} trials (needs {FEW})"
     value, interval = ratio(slower.samples, faster.samples)
@@ -148,7 +148,7 @@ def compare(faster: Curve, slower: Curve) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tail:
-    """What waiting for the slowest of a batch costs."""
+    """The cost of waiting for the slowest of a batch."""
 
     batch: int
     mean_s: float

@@ -173,7 +173,7 @@ def _routes(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def beside(manifest: Mapping[str, Any], directory: str, substrate: str) -> str:
-    """How to have one more substrate in the report of a run: a directory holds one plan, and cannot take it."""
+    """Commands that put one more substrate in the report of a run: a directory holds one plan, and cannot take it."""
     other = f"{directory.rstrip('/')}-{substrate}"
     again = _command(manifest, other, dropped={"-s", "--substrate", "--trials-for"}, added=("-s", substrate))
     return f"`{again}`, then `{shlex.join(['dutyfree', 'report', directory, other])}`"

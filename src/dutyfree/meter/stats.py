@@ -3,9 +3,9 @@
 Takes seconds, gives floats. A failed trial is an infinite time: it took longer than any that succeeded, and no quantile
 forgets it. Trials that ran together share what happened to them, so a cohort counts as one sample, by its median.
 
-The interval of a median lies between two of its order statistics: its coverage follows from the binomial distribution
-whatever the data look like. Intervals of ratios combine two such (Donner and Zou's MOVER, on logarithms). Those of means
-are Student's, and only from 30 samples on. `tests/statistics` holds the coverage of each: 93 to 97 %, or no interval.
+The interval of a median lies between two of its order statistics: its coverage follows from the
+binomial distribution whatever the data look like. Intervals of ratios combine two such (Donner and
+Zou's MOVER, on logarithms). Those of means are Student's, and only from 30 samples on. `tests/statistics` holds the coverage of each: 93 to 97 %, or no interval.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def quantile(samples: Samples, q: float) -> float:
 
 
 def median_interval(samples: Samples, cohorts: Cohorts = None) -> Interval | None:
-    """Where the median lies, with 95 % confidence; None below five samples or cohorts."""
+    """Bound the median with 95 % confidence; None below five samples or cohorts."""
     x = np.sort(_alone(samples, cohorts))
     pair = order_pair(len(x))
     return None if pair is None else (float(x[pair[0] - 1]), float(x[pair[1] - 1]))
@@ -160,7 +160,7 @@ def order_pair(n: int) -> tuple[int, int] | None:
 
 
 def coverage(n: int, low: int, high: int) -> float:
-    """How often the median of any continuous distribution lies between these two of n order statistics."""
+    """Share of runs in which the median of any continuous distribution lies between these two of n order statistics."""
     return float(stats.binom.cdf(high - 1, n, 0.5) - stats.binom.cdf(low - 1, n, 0.5))
 
 

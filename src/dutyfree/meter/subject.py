@@ -33,13 +33,13 @@ class Subject:
 
     @property
     def dispatch(self) -> str:
-        """How actions reach it."""
+        """The way of actions to it."""
         return self.substrate.capabilities.dispatch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
-    """What a subject offers to a tier."""
+    """A subject's offer to a tier."""
 
     offered: bool
     reason: str

@@ -30,7 +30,7 @@ NS = 1e-9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Key:
-    """What a result is about."""
+    """The configuration that a result is about."""
 
     substrate: str
     dispatch: str
@@ -85,7 +85,7 @@ class Result:
 
     @property
     def failed(self) -> int:
-        """How many trials failed."""
+        """Number of trials that failed."""
         return sum(self.failures.values())
 
     @property
@@ -124,7 +124,7 @@ def to_json(found: Sequence[Result], manifest: Mapping[str, Any], warnings: Sequ
 
 
 def instrument(found: Sequence[Result], parallel: int = 1) -> dict[str, float] | None:
-    """What this meter itself costs per action, from the substrate that does nothing; None if it was not measured."""
+    """The meter's own cost per action, from the substrate that does nothing; None if it was not measured."""
     rows = [
         r for r in found if r.key.substrate == INSTRUMENT and r.key.steps and r.key.parallel == parallel and r.summary
     ]

@@ -33,7 +33,7 @@ DESTROY_LIMIT_S = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """What is the same for all trials of a run."""
+    """Settings that all trials of a run share."""
 
     host: str
     seed: int
@@ -45,7 +45,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Tape:
-    """Where the time of one rollout went so far, also when it fails half-way."""
+    """The times of one rollout so far, also when it fails half-way."""
 
     begin_ns: int
     end_ns: int = 0
@@ -144,7 +144,7 @@ async def _cold_start(source: Source, setting: Setting, tape: Tape) -> None:
 
 
 def _note_start(taken: Taken, tape: Tape, setting: Setting) -> None:
-    """What the driver says of its own start, held to what the caller saw."""
+    """Note the driver's account of its own start, held to what the caller saw."""
     tape.start = taken.start
     seen = setting.clock() - tape.begin_ns
     if taken.start != "reset":
@@ -288,7 +288,7 @@ def _told(out: Outcome) -> int:
 
 
 def _kind(failure: BaseException | None) -> str | None:
-    """Whose failure it is: the substrate's machinery by its error class, a wrong answer, a deadline, or anything."""
+    """Name the party that failed: the substrate's machinery by its error class, a wrong answer, a deadline, or anything."""
     if failure is None:
         return None
     if isinstance(failure, TimeoutError):

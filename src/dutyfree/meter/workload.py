@@ -77,7 +77,7 @@ class Exercise:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """Where recorded commands ran, so that they can do there again what they did."""
+    """The place in which recorded commands ran, and can do again what they did."""
 
     image: str | None = None
     cwd: str | None = None
@@ -89,7 +89,7 @@ class Surroundings:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What a faithful replay would need and nobody told."""
+        """Names of what a faithful replay would need and nobody told."""
         return tuple(
             name for name, value in (("image", self.image), ("directory", self.cwd), ("shell", self.shell)) if not value
         )
@@ -146,7 +146,7 @@ class Workload:
 
 
 async def find_directory(box: Sandbox, *, judged: bool = True) -> str:
-    """Where the sandbox starts actions: the work directory of everything that follows."""
+    """Find the directory in which the sandbox starts actions: the work directory of everything that follows."""
     out = await box.run("pwd")
     path = out.text().strip()
     if path.startswith("/"):

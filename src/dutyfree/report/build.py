@@ -19,7 +19,7 @@ from dutyfree.report.text import NONE, Table, percent, percents, seconds, steps
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """What was written, and what a terminal wants to show of it."""
+    """The written report, and the parts of it for a terminal."""
 
     html: Path
     sentence: str

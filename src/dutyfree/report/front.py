@@ -31,7 +31,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Front:
-    """What a reader sees first."""
+    """The parts of the first screen."""
 
     sentence: str
     saving: str

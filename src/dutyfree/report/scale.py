@@ -26,7 +26,7 @@ from dutyfree.report.text import NONE, Table, count, seconds
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """What the user wants to know it for."""
+    """The scale that the user has in mind."""
 
     trajectories: Sequence[int] = TRAJECTORIES
     lengths: Sequence[int] = LENGTHS

@@ -1,8 +1,8 @@
-"""How figures look: one palette for each meaning, one size of text, one way to save.
+"""The look of figures: one palette for each meaning, one size of text, one way to save.
 
-Components of a rollout have the colours of Okabe and Ito, which survive colour blindness. Substrates have none: they are
-rows with a name, the reference grey. Ink and paper are variables of the svg, so a figure follows the reader's theme
-inside the page and as an image of its own.
+Components of a rollout have the colours of Okabe and Ito, which survive colour blindness. Substrates
+have none: they are rows with a name, the reference grey. Ink and paper are variables of the svg, so a
+figure follows the reader's theme inside the page and as an image of its own.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def _role(result: Result) -> str:
 
 
 def decomposition(found: Sequence[Result]) -> Table:
-    """Where the time went, in means, since those sum."""
+    """The time by component, in means, since those sum."""
     rows = [
         [
             f"{r.key.tier} {steps(r.key.steps)}" + (f" ×{r.key.parallel}" if r.key.parallel > 1 else ""),
@@ -224,7 +224,7 @@ def shell(found: Sequence[Result]) -> Table:
 
 
 def hidden_costs(found: Sequence[Result], manifest: Mapping[str, Any]) -> Table:
-    """What latency does not show."""
+    """Costs that latency does not show."""
     rows = []
     for label, subject in manifest["subjects"].items():
         mine = [r for r in found if r.key.substrate == subject["name"] and r.key.dispatch == subject["dispatch"]]

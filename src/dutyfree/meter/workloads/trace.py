@@ -31,7 +31,7 @@ _ENDED = Check(exit_code=None)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recording:
-    """What a file tells of a trajectory."""
+    """A file's account of a trajectory."""
 
     commands: tuple[str, ...]
     exit_codes: tuple[int | None, ...]
