@@ -161,9 +161,9 @@ async def set_up(
 ) -> str | None:
     """Prepare a sandbox for the workload; the directory its actions run in.
 
-    `server` is where the git server listens, as seen from the machine. It is handed into the sandbox by a relayed port
-    unless the sandbox shares the machine's network; None: the sandbox cannot reach it. With `judged=False` (a substrate that does nothing) no answer is
-    taken as wrong.
+    `server` is where the git server listens, as seen from the machine. It is handed into the sandbox by a
+    relayed port unless the sandbox shares the machine's network; None: the sandbox cannot reach it. With
+    `judged=False` (a substrate that does nothing) no answer is taken as wrong.
     """
     if workload.surroundings is not None and workload.surroundings.cwd is not None:
         return await _surround(box, workload.surroundings.cwd, workload.surroundings.repository)
