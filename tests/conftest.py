@@ -19,6 +19,8 @@ PATIENCE_S = 5.0
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[TOKEN_VARIABLE] = str(os.getpid())
+    os.environ["DUTYFREE_CONFIG"] = ""  # the developer's own settings are no part of what is tested
+    os.environ.pop("DUTYFREE_SUBSTRATE", None)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

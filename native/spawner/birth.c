@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/openat2.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/fsuid.h>
@@ -122,7 +123,8 @@ static const char *show_host(int tree, const char *place, const char *none, int 
         return "be nobody";
     bool mounted = mount("overlay", place, "overlay", MS_RDONLY | MS_NOSUID | MS_NODEV, options) == 0;
     int saved = errno;
-    if (powers.idmap && !use_files_as(0))
+    /* Changing these ids, too, clears the signal that ties us to the spawner's life. */
+    if (powers.idmap && (!use_files_as(0) || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0))
         return "be root again";
     errno = saved;
     return mounted && attach(place, root, target) ? NULL : "show a directory of the host";

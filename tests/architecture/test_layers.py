@@ -64,7 +64,7 @@ SOURCES = sorted(path for path in ROOT.rglob("*.py"))
 
 def part_of(path: Path) -> str:
     inside = path.relative_to(ROOT).parts
-    return inside[0] if len(inside) > 1 else ""
+    return "cli" if inside == ("__main__.py",) else inside[0] if len(inside) > 1 else ""
 
 
 def imports(tree: ast.AST) -> Iterator[str]:

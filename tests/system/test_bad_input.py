@@ -13,7 +13,7 @@ import dutyfree
 from dutyfree.cli.main import main
 from dutyfree.core.errors import DutyfreeError, Misuse
 
-COMMAND = [sys.executable, "-m", "dutyfree.cli.main"]
+COMMAND = [sys.executable, "-m", "dutyfree"]
 HOST = ("run", "-s", "host")
 MEASURE = ("measure", "-s", "noop", "--tier", "T0")
 
@@ -304,7 +304,7 @@ def test_a_report_goes_where_it_is_told_and_is_as_wide_as_it_is_told(measured, t
 
 def test_an_unknown_user_is_called_that(place):
     out = in_shell("$D run --user nosuch -- true", DUTYFREE_HOME="")
-    assert out.returncode == 2
+    assert out.returncode == 125
     assert b"there is no user 'nosuch'" in out.stderr
 
 

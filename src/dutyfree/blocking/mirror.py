@@ -218,8 +218,8 @@ class Substrate:
                 self._bridge.close()
 
 
-def connect(name: str, **options: str | float | os.PathLike[str]) -> Substrate:
-    """A substrate by its name, on a loop of its own: close it, or use it as a block."""
+def connect(name: str | None = None, **options: str | float | os.PathLike[str]) -> Substrate:
+    """A substrate by its name, or the default one, on a loop of its own: close it, or use it as a block."""
     from dutyfree.substrates.registry import connect as connect_async  # noqa: PLC0415 - keeps importing cheap
 
     bridge = Bridge()

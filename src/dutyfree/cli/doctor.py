@@ -17,6 +17,7 @@ from typing import Any
 
 from dutyfree import __version__
 from dutyfree.cli.capability import table
+from dutyfree.cli.parser import Parser
 from dutyfree.core.contract import Availability, Capabilities, Driver
 from dutyfree.core.errors import DutyfreeError, Misuse, Unavailable
 from dutyfree.core.text import printable
@@ -26,7 +27,7 @@ from dutyfree.substrates.registry import drivers
 HELP = "what this machine can run, and the exact command that enables the rest"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Its options."""
     parser.description = f"{HELP}. A substrate that can tell only by trying runs `true` in one sandbox."
     parser.add_argument("--json", action="store_true", help="the same for programs")

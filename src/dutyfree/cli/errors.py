@@ -4,6 +4,8 @@
 1   done, and the answer is no (a check failed, a probe escaped)
 2   misuse: the command line, the spec, an ability the substrate does not offer
 4   the machinery failed      130 interrupted
+
+`dutyfree run` says 125 in place of 2, 3 and 4, as docker does: all other codes are the command's own.
 """
 
 from __future__ import annotations
@@ -20,11 +22,15 @@ from dutyfree.core.text import printable
 MISUSE = 2
 UNAVAILABLE = 3
 MACHINERY = 4
+NOT_STARTED = 125
 INTERRUPTED = 130
 
 
-def guard(work: Callable[[], int]) -> int:
-    """Run a subcommand; errors end as one line on stderr. `DUTYFREE_DEBUG=1` shows the traceback as well."""
+def guard(work: Callable[[], int], failure: int | None = None) -> int:
+    """Run a subcommand; errors end as one line on stderr, and with `failure` or the exit code of their class.
+
+    `DUTYFREE_DEBUG=1` shows the traceback as well.
+    """
     try:
         _standard_streams()
         try:
@@ -42,7 +48,7 @@ def guard(work: Callable[[], int]) -> int:
             traceback.print_exc()
         print(f"dutyfree: {describe(error)}", file=sys.stderr)
         _abandon_output()
-        return exit_code(error)
+        return exit_code(error) if failure is None else failure
 
 
 def _standard_streams() -> None:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dutyfree.cli import image_intake
+from dutyfree.cli.parser import Parser
 from dutyfree.cli.words import human, printable, size
 from dutyfree.core.errors import Misuse
 from dutyfree.image.catalogue import Row, catalogue, remove
@@ -19,7 +20,7 @@ from dutyfree.image.store import Store
 HELP = "build, import, pull, export, list, verify and remove images of the native substrate"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """The verbs."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from dutyfree.cli.parser import Appending, Parser
 from dutyfree.core.contract import Capabilities, Driver
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.core.spec import Limits
@@ -36,11 +37,11 @@ _STEP_COST_S = {"T0": 0.003, "T1": 0.012, "T2": 0.09}
 """Rough time of one action, for the first guess of how long it will take."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Its options."""
     add = parser.add_argument
     add(
-        "-s", "--substrate", action="append", metavar="S", help="a substrate, as in native or docker?dispatch=api; "
+        "-s", "--substrate", action=Appending, metavar="S", help="a substrate, as in native or docker?dispatch=api; "
         "repeat it (default: all that this machine has, but for what is paid for or emulated)",
     )  # fmt: skip
     add("-o", "--output", type=Path, required=True, metavar="DIR", help="where records go; a run there is resumed")
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"also {', '.join(MORE_TIERS)}")  # fmt: skip
     add("--steps", default="0,10,50,150", metavar="N,…", help="actions per trajectory, 0 = cold start (%(default)s)")
     add("--trials", type=_positive, metavar="N", help="of each configuration (default: 100, less with --quick)")
-    add("--trials-for", action="append", default=[], metavar="S=N", help="another number for one substrate, such as a slow "
+    add("--trials-for", action=Appending, default=[], metavar="S=N", help="another number for one substrate, such as a slow "
         "one; repeat it")  # fmt: skip
     add("--quick", action="store_true", help="few trials: about two minutes on a bare machine; of substrates "
         "that are not named, container engines get T0 only and slower ones nothing")  # fmt: skip

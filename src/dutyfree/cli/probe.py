@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dutyfree.cli.parser import Appending, Parser
 from dutyfree.core.errors import DutyfreeError, Misuse
+from dutyfree.core.settings import default_substrate
 from dutyfree.core.text import printable
 from dutyfree.probe.catalogue import CATALOGUE, Probe, Verdict, judge
 from dutyfree.probe.imaged import Imaged, choose_image
@@ -26,10 +28,14 @@ from dutyfree.substrates.registry import connect
 HELP = "the containment catalogue, run against substrates"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Which substrates, which probes."""
     parser.add_argument(
-        "-s", "--substrate", action="append", metavar="SUBSTRATE", help="what to probe; may be repeated (native)"
+        "-s",
+        "--substrate",
+        action=Appending,
+        metavar="SUBSTRATE",
+        help="what to probe; may be repeated (default: the default substrate)",
     )
     parser.add_argument("--only", metavar="N,N-N", help="numbers of the probes to run, as in 1,4,20-30; all by default")
     parser.add_argument(
@@ -45,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Probe each substrate in turn."""
     chosen = _chosen(args.only)
     reports = []
-    for name in args.substrate or ["native"]:
+    for name in args.substrate or [default_substrate()]:
         report = asyncio.run(_probe(name, chosen, image=args.image, quiet=args.json))
         reports.append(report)
         if args.output is not None:

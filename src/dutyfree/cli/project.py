@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from dutyfree.cli.parser import Parser
 from dutyfree.cli.report import require_statistics
 from dutyfree.core.errors import Misuse
 from dutyfree.core.text import printable
@@ -12,7 +13,7 @@ from dutyfree.core.text import printable
 HELP = "what the tax costs at scale, from records"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Its options."""
     add = parser.add_argument
     add("directory", type=Path, nargs="+", help="of records")

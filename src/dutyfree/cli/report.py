@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from dutyfree.cli.parser import Parser
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.text import printable
 
@@ -20,7 +21,7 @@ SHOWN_WARNINGS = 8
 HELP = "tables, figures and html from records"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Its options."""
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where the report goes (default: the first)")
     parser.add_argument(

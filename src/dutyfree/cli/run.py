@@ -1,22 +1,28 @@
 """`dutyfree run`: one command in a fresh sandbox, with our own stdin, stdout and stderr, byte for byte.
 
-Its exit code is ours. Otherwise: 124 the deadline passed · 137 it ran out of the sandbox's memory, or was killed ·
-128+n signal n ended it · 2, 3 and 4 as in `errors`, when the sandbox and not the command failed.
+Its exit code is ours. Otherwise: 124 the deadline passed · 125 the sandbox and not the command failed, or the command
+line is wrong · 126 not executable · 127 not found · 137 it ran out of the sandbox's memory, or was killed · 128+n
+signal n ended it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
+import json
 import re
-import stat
 import sys
-from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
 
-from dutyfree.core.contract import Command, Process, Sandbox
+from dutyfree.cli import luggage
+from dutyfree.cli.parser import Appending, Parser
+from dutyfree.cli.relay import SHELL, Ended, all_input, attend, relay
+from dutyfree.core.contract import Command, Sandbox, Substrate
 from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Outcome
+from dutyfree.core.pending import Pending
+from dutyfree.core.settings import default_substrate
 from dutyfree.core.spec import Limits, Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.substrates.registry import connect
@@ -27,109 +33,104 @@ KILLED = 137
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Its options."""
-    parser.add_argument("-s", "--substrate", default="native", help="where to run it (default: native)")
-    parser.add_argument("--image", default="host", help="a name the substrate knows, or a rootfs (default: host)")
-    parser.add_argument("--timeout", type=float, metavar="S", help="kill it after this many seconds")
-    parser.add_argument("--memory", metavar="SIZE", help="limit, such as 512M or 2G")
-    parser.add_argument("--disk", metavar="SIZE", help="limit on what it may write")
-    parser.add_argument("--cpus", type=float, metavar="N", help="limit, such as 0.5")
-    parser.add_argument("--pids", type=int, metavar="N", help="limit on processes and threads")
-    parser.add_argument("--network", choices=("none", "host"), help="default: none where the substrate can")
-    parser.add_argument("--env", action="append", default=[], metavar="K=V", help="a variable (repeatable)")
-    parser.add_argument("--cwd", metavar="DIR", help="where it starts")
-    parser.add_argument("--user", metavar="WHO", help="whom it runs as, inside")
-    parser.add_argument("--time", action="store_true", help="say on stderr where the time went")
-    parser.add_argument(
-        "words", nargs="+", metavar="CMD", help="after --; one word is run by bash -c, several directly"
-    )
+    add = parser.add_argument
+    add("-s", "--substrate", default=default_substrate(), help="where to run it (default: %(default)s)")
+    add("--image", help="a name the substrate knows, or a rootfs (default: host)")
+    add("--stages", type=Path, metavar="FILE", help="start from the state that this file declares, built once and kept")
+    add("--upload", action=Appending, default=[], metavar="DIR[:PATH]",
+        help=f"copy a directory or file in before; the command starts there (PATH: {luggage.WORK}; repeatable)")  # fmt: skip
+    add("--download", action=Appending, default=[], metavar="PATH[:LOCAL]",
+        help="copy a directory or file out after it, to a place that is free (repeatable)")  # fmt: skip
+    add("-t", "--tty", action="store_true", help="give it this terminal; without CMD: an interactive shell")
+    add("-i", "--interactive", action="store_true", help="as it always is: input goes to the command (so -it works)")
+    add("--timeout", type=float, metavar="S", help="kill it after this many seconds")
+    add("--memory", metavar="SIZE", help="limit, such as 512M or 2G")
+    add("--disk", metavar="SIZE", help="limit on what it may write")
+    add("--cpus", type=float, metavar="N", help="limit, such as 0.5")
+    add("--pids", type=int, metavar="N", help="limit on processes and threads")
+    add("--network", choices=("none", "host"), help="default: none where the substrate can")
+    add("--env", action=Appending, default=[], metavar="K=V", help="a variable (repeatable)")
+    add("--cwd", metavar="DIR", help="where it starts")
+    add("--user", metavar="WHO", help="whom it runs as, inside")
+    add("--time", action="store_true", help="say on stderr where the time went")
+    add("--json", action="store_true", help="write how it ended, its output and its costs as one JSON object")
+    add("words", nargs="*", metavar="CMD", help="after --; one word is run by bash -c, several directly")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run it."""
-    return asyncio.run(_run(args))
+    try:
+        return asyncio.run(_run(args))
+    except Ended as ended:
+        return 128 + int(ended.args[0])
 
 
 async def _run(args: argparse.Namespace) -> int:
+    command = _command(args)
+    bags = luggage.parse(args.upload, args.download)
     start_ns = now_ns()
-    words: list[str] = args.words
-    command: Command = words[0] if len(words) == 1 else words
-    async with connect(args.substrate) as substrate:
+    async with _substrate(args) as substrate:
         connected_ns = now_ns()
-        async with substrate.create(_spec(args)) as box:
+        async with substrate.create(_spec(args, cwd=None if bags.uploads else args.cwd)) as box:
             created_ns = now_ns()
-            outcome = await _relay(box, command, args)
+            await bags.pack(box)
+            outcome = await _act(box, command, args, args.cwd or bags.cwd)
+            await bags.unpack(box)
         if args.time:
             _tell(start_ns, connected_ns, created_ns, outcome)
     return _exit_code(outcome)
 
 
-def _spec(args: argparse.Namespace) -> Spec:
+def _command(args: argparse.Namespace) -> Command:
+    words: list[str] = args.words
+    if args.tty and args.json:
+        raise Misuse("a terminal's output cannot be JSON", field="--tty")
+    if not words and not args.tty:
+        raise Misuse("say what to run, after --; or -it for a shell", field="CMD")
+    return (words[0] if len(words) == 1 else words) if words else SHELL
+
+
+async def _act(box: Sandbox, command: Command, args: argparse.Namespace, cwd: str | None) -> Outcome:
+    if args.tty:
+        return await attend(box, command, timeout_s=args.timeout, cwd=cwd)
+    if not args.json:
+        return await relay(box, command, timeout_s=args.timeout, cwd=cwd)
+    outcome = await box.run(command, timeout_s=args.timeout, cwd=cwd, stdin=await all_input())
+    streams = {name: getattr(outcome, name).decode(errors="replace") for name in ("stdout", "stderr")}
+    print(json.dumps({**asdict(outcome), **streams}))
+    return outcome
+
+
+def _substrate(args: argparse.Namespace) -> Pending[Substrate]:
+    if args.stages is None:
+        return connect(args.substrate)
+    return connect(f"warm:{args.substrate.removeprefix('warm:')}", demand=False)
+
+
+def _spec(args: argparse.Namespace, *, cwd: str | None) -> Spec:
+    """What the options say, over what the declaration of stages says."""
     limits = Limits(
         cpus=args.cpus,
         memory_bytes=_size("--memory", args.memory),
         pids=args.pids,
         disk_bytes=_size("--disk", args.disk),
     )
-    return Spec(image=args.image, limits=limits, network=args.network, env=_env(args.env), cwd=args.cwd, user=args.user)
+    base = Spec() if args.stages is None else _declared(args.stages)
+    given = {"image": args.image, "network": args.network, "cwd": cwd, "user": args.user}
+    return replace(
+        base,
+        limits=Limits(**{**base.limits.given(), **limits.given()}),  # type: ignore[arg-type]
+        env={**base.env, **_env(args.env)},
+        **{name: value for name, value in given.items() if value is not None},
+    )
 
 
-async def _relay(box: Sandbox, command: Command, args: argparse.Namespace) -> Outcome:
-    """As it comes where the substrate streams, else all input before and all output after."""
-    if not box.capabilities.stream:
-        given = b"" if _no_input() else await asyncio.to_thread(sys.stdin.buffer.read)
-        outcome = await box.run(command, timeout_s=args.timeout, stdin=given)
-        _write_all(1, outcome.stdout)
-        _write_all(2, outcome.stderr)
-        return outcome
-    process = await box.start(command, timeout_s=args.timeout, stdin=b"" if _no_input() else None)
-    feeding = None if _no_input() else asyncio.create_task(_feed(process))
-    try:
-        async for name, data in process:
-            _write_all(1 if name == "stdout" else 2, data)
-        return await process.wait()
-    finally:
-        if feeding is not None:
-            feeding.cancel()
-            with suppress(asyncio.CancelledError):
-                await feeding
+def _declared(path: Path) -> Spec:
+    from dutyfree.warm import load  # noqa: PLC0415 - only where stages are used
 
-
-async def _feed(process: Process) -> None:
-    """Our stdin to the command's. A terminal or pipe is waited for by the loop, so that the command's end ends us."""
-    if stat.S_ISREG(os.fstat(0).st_mode):
-        while data := os.read(0, 1 << 20):
-            await process.write(data)
-    else:
-        while data := await _readable():
-            await process.write(data)
-    await process.close_stdin()
-
-
-async def _readable() -> bytes:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(0, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(0)
-    return os.read(0, 1 << 20)
-
-
-def _no_input() -> bool:
-    """Nothing there to be read: closed, or /dev/null, which the loop cannot watch."""
-    try:
-        return os.path.samestat(os.fstat(0), os.stat(os.devnull))
-    except OSError:
-        return True
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    return load(path)
 
 
 def _exit_code(outcome: Outcome) -> int:

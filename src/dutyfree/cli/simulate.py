@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from dutyfree.cli.parser import Parser
 from dutyfree.cli.report import require_statistics
 from dutyfree.core.errors import Misuse
 from dutyfree.warm.simulate.scenario import Scenario, from_json
@@ -36,7 +37,7 @@ _OPTIONS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Its options."""
     add = parser.add_argument
     for name, kind, text in _OPTIONS:

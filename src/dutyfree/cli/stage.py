@@ -10,8 +10,10 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from dutyfree.cli.parser import Parser
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import StageFailed
+from dutyfree.core.settings import default_substrate
 from dutyfree.core.text import printable
 from dutyfree.substrates.registry import connect
 from dutyfree.warm import load, open_pool
@@ -22,7 +24,7 @@ from dutyfree.warm.settings import Settings
 HELP = "build, list and remove the stages of start states"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """The verbs."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     build = verbs.add_parser("build", help="build what a declaration asks for and is not there yet")
@@ -34,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     drop = verbs.add_parser("remove", help="give a stage up; sandboxes that started from it are not disturbed")
     drop.add_argument("key", help="a stage's key, or its beginning")
     for verb in (build, show, log, drop):
-        verb.add_argument("-s", "--substrate", default="native", help="where it is kept (default: native)")
+        verb.add_argument(
+            "-s", "--substrate", default=default_substrate(), help="where it is kept (default: %(default)s)"
+        )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import Misuse
+from dutyfree.core.settings import environment
 from dutyfree.image.collect import limit
 from dutyfree.image.images import Images, Manifest
 from dutyfree.image.names import ALIAS
@@ -50,7 +51,7 @@ class Store(Images):
     @classmethod
     def default(cls) -> Store:
         """The store of this user on this machine. Touches nothing."""
-        return cls(locate(os.environ, os.geteuid()), limit_bytes=limit(os.environ))
+        return cls(locate(given := environment(), os.geteuid()), limit_bytes=limit(given))
 
     def close(self) -> None:
         """Give up every image held, and remove the temporary snapshots saved here."""

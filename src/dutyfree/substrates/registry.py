@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl
 from dutyfree.core.contract import Driver, Substrate
 from dutyfree.core.errors import DutyfreeError, Misuse, Unavailable
 from dutyfree.core.pending import Pending
+from dutyfree.core.settings import default_substrate
 
 DRIVERS = "dutyfree.substrates"
 WRAPPERS = "dutyfree.wrappers"
@@ -37,14 +38,16 @@ class Wrapper(Protocol):
         ...
 
 
-def connect(name: str, **options: str | float | os.PathLike[str]) -> Pending[Substrate]:
+def connect(name: str | None = None, **options: str | float | os.PathLike[str]) -> Pending[Substrate]:
     """A substrate by its name: await it, or enter it. Options may also be written in the name, after a `?`.
+
+    Without a name: what `DUTYFREE_SUBSTRATE` or the config file says, else `native`.
 
     Numbers and paths mean what they would as text; True is "yes" and False is "no".
 
     Raises `Misuse` for a name nobody knows, `Unavailable` if the substrate cannot run here; both say what to do.
     """
-    return Pending(_connect(name, options), _close)
+    return Pending(_connect(default_substrate() if name is None else name, options), _close)
 
 
 def _option(name: str, value: object) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from dutyfree.core import fault
 from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.core.settings import environment
 from dutyfree.driver.owner import is_orphan, owner_mark
 from dutyfree.driver.program import poll
 from dutyfree.image.place import locate
@@ -53,7 +54,7 @@ class Ledger:
     """Of one substrate's stages, below one user's directory."""
 
     def __init__(self, substrate: str, root: Path | None = None) -> None:
-        base = (root or locate(os.environ, os.geteuid())) / "stages"
+        base = (root or locate(environment(), os.geteuid())) / "stages"
         self._place = base / "".join(char if char.isalnum() or char in "-_." else "-" for char in substrate)
         self._scratch = base / "scratch"
 

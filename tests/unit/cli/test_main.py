@@ -13,7 +13,7 @@ from dutyfree.core.errors import DriverError, Misuse, SandboxLost, Saturated, Un
 
 
 def dutyfree(*words: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "dutyfree.cli.main", *words]
+    command = [sys.executable, "-m", "dutyfree", *words]
     return subprocess.run(command, input=stdin, capture_output=True, check=False, env={**os.environ, **(env or {})})
 
 
@@ -85,13 +85,13 @@ def test_run_tells_where_the_time_went_on_stderr_only():
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("run", "-s", "hots", "--", "true"), errors.MISUSE, b"did you mean 'host'"),
-        (("run", "-s", "host", "--memory", "1x", "--", "true"), errors.MISUSE, b"512M"),
-        (("run", "-s", "host", "--memory", "512M", "--", "true"), errors.MISUSE, b"dutyfree doctor"),
-        (("run", "-s", "host", "--env", "A", "--", "true"), errors.MISUSE, b"NAME=value"),
-        (("run", "-s", "host", "--image", "nope", "--", "true"), errors.MISUSE, b"image"),
-        (("run", "-s", "host", "--timeout", "0", "--", "true"), errors.MISUSE, b"timeout_s"),
-        (("run", "-s", "host", "--timeout", "nan", "--", "true"), errors.MISUSE, b"timeout_s"),
+        (("run", "-s", "hots", "--", "true"), errors.NOT_STARTED, b"did you mean 'host'"),
+        (("run", "-s", "host", "--memory", "1x", "--", "true"), errors.NOT_STARTED, b"512M"),
+        (("run", "-s", "host", "--memory", "512M", "--", "true"), errors.NOT_STARTED, b"dutyfree doctor"),
+        (("run", "-s", "host", "--env", "A", "--", "true"), errors.NOT_STARTED, b"NAME=value"),
+        (("run", "-s", "host", "--image", "nope", "--", "true"), errors.NOT_STARTED, b"image"),
+        (("run", "-s", "host", "--timeout", "0", "--", "true"), errors.NOT_STARTED, b"timeout_s"),
+        (("run", "-s", "host", "--timeout", "nan", "--", "true"), errors.NOT_STARTED, b"timeout_s"),
     ],
 )
 def test_an_error_is_one_line_and_an_exit_code(words: tuple[str, ...], code: int, says: bytes):
@@ -108,7 +108,7 @@ def test_the_traceback_is_there_when_asked_for():
 
 
 def test_an_interrupt_ends_quietly_with_130_and_takes_the_command_along():
-    command = [sys.executable, "-m", "dutyfree.cli.main", "run", "-s", "host", "--", "echo $$; exec sleep 60"]
+    command = [sys.executable, "-m", "dutyfree", "run", "-s", "host", "--", "echo $$; exec sleep 60"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         inner = int(process.stdout.readline())
         process.send_signal(signal.SIGINT)
