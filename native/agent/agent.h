@@ -161,10 +161,11 @@ struct identity {
 bool resolve_user(const char *text, struct identity *out);
 
 struct agent_options {
-    int in_fd, out_fd; /* the stream; the same for a socket */
-    int oom_fd;        /* counts out-of-memory kills (memory.oom_control or memory.events); -1: cannot tell */
-    int score_fd;      /* our own oom_score_adj, to shield the agent; -1: leave it */
-    bool init;         /* we are PID 1: reap everybody's orphans */
+    int in_fd, out_fd;   /* the stream; the same for a socket */
+    int oom_fd;          /* counts out-of-memory kills (memory.oom_control or memory.events); -1: cannot tell */
+    int score_fd;        /* our own oom_score_adj, to shield the agent; -1: leave it */
+    unsigned open_files; /* descriptors that each process of a command may have; 0: as many as the agent */
+    bool init;           /* we are PID 1: reap everybody's orphans */
 };
 /* All that does not depend on the stream. agent_serve does it if nobody has: a spawner calls it ahead of need. */
 void agent_prepare(void);

@@ -96,7 +96,8 @@ struct spawn {
     int errnum;             /* out */
 };
 
-void spawn_open(int score_fd);
+/* `files`: descriptors of each process; 0: ours. */
+void spawn_open(int score_fd, unsigned files);
 /* The pid, or -1 with `failed` and `errnum`. */
 pid_t agent_spawn(struct spawn *spawn);
 /* bash where there is one, else sh. */

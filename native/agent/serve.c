@@ -116,7 +116,7 @@ _Noreturn void agent_serve(const struct agent_options *options) {
     syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
 #endif
     is_init = own.init;
-    spawn_open(own.score_fd);
+    spawn_open(own.score_fd, own.open_files);
     exit_open(own.oom_fd);
     stream_open(own.in_fd, own.out_fd, (own.oom_fd >= 0 ? 1 : 0) | (own.init ? 2 : 0));
     stream_flush();

@@ -34,6 +34,7 @@ struct prepared { /* what the child needs and must not work out itself */
 };
 
 static int own_score_fd = -1;
+static struct rlimit open_files; /* 0: leave them */
 static uid_t own_uid;
 static gid_t own_gid;
 
@@ -54,8 +55,11 @@ static struct failure *shared_failure(void) {
 #define START_CHILD() vfork()
 #endif
 
-void spawn_open(int score_fd) {
+void spawn_open(int score_fd, unsigned files) {
+    struct rlimit own;
     own_score_fd = score_fd;
+    if (getrlimit(RLIMIT_NOFILE, &own) == 0 && files < own.rlim_max)
+        open_files = (struct rlimit){files, files};
     own_uid = geteuid();
     own_gid = getegid();
 }
@@ -126,6 +130,8 @@ static _Noreturn void run_child(const struct prepared *prepared) {
         struct rlimit mark = {spawn->mark, spawn->mark};
         setrlimit(RLIMIT_RTTIME, &mark);
     }
+    if (open_files.rlim_max)
+        setrlimit(RLIMIT_NOFILE, &open_files);
     if (prepared->switch_user)
         become_user(prepared);
     if (chdir(spawn->cwd) < 0 && !(spawn->cwd_optional && chdir("/") == 0))

@@ -42,6 +42,21 @@ static const char *become_root_inside(void) {
     return NULL;
 }
 
+/* What the kernel keeps for sockets without charging it to anybody: less of it, where this kernel lets a namespace say.
+ */
+static const char *bound_network(void) {
+    static const char *const bounds[][2] = {
+        {"proc/sys/net/core/tstamp_allow_data", "0"},         /* no copies of what was sent in error queues */
+        {"proc/sys/net/core/somaxconn", "512"},               /* connections that nobody has accepted… */
+        {"proc/sys/net/ipv4/tcp_rmem", "4096 65536 6291456"}, /* …and what each of them holds */
+        {"proc/sys/net/ipv4/tcp_max_tw_buckets", "4096"},     /* closed ones */
+    };
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
+        if (!write_file(AT_FDCWD, bounds[i][0], bounds[i][1]) && errno != ENOENT && errno != EACCES)
+            return "bound what sockets keep";
+    return NULL;
+}
+
 static const char *prepare_network(void) {
     struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -52,7 +67,7 @@ static const char *prepare_network(void) {
      * network namespace under one name, and looking one up walks over all of them. */
     if (!write_file(AT_FDCWD, "proc/sys/net/ipv4/ip_unprivileged_port_start", "0"))
         return "open low ports";
-    return NULL;
+    return bound_network();
 }
 
 static bool protect(const char *path, uint64_t attributes, unsigned recursion) {
@@ -61,7 +76,7 @@ static bool protect(const char *path, uint64_t attributes, unsigned recursion) {
 }
 
 static const char *mask_proc(void) {
-    /* All of these are out of reach already, by ownership; masks keep it so if a kernel errs, and hide the host. */
+    /* Most of these are out of reach already, by ownership; masks keep it so if a kernel errs, and hide the host. */
     static const struct {
         const char *name, *cover; /* NULL: itself, read-only */
     } masks[] = {{"kcore", "/dev/null"},
@@ -71,8 +86,11 @@ static const char *mask_proc(void) {
                  {"sched_debug", "/dev/null"},
                  {"sysrq-trigger", "/dev/null"},
                  {"timer_list", "/dev/null"},
+                 {"cmdline", "/dev/null"},
+                 {"partitions", "/dev/null"},
                  {"acpi", "disk"},
                  {"scsi", "disk"},
+                 {"pressure", NULL},
                  {"bus", NULL},
                  {"fs", NULL},
                  {"irq", NULL},
@@ -129,7 +147,8 @@ static const char *prepare_stage(bool host_network) {
         return step;
     if ((step = mask_proc()) || (step = bind_read_only("/dev", "dev")) || (step = bind_read_only("/sys", "sys")))
         return step;
-    if (mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620") != 0)
+    /* The machine has 3,072 terminals for all who are not its own: 48 greedy sandboxes take them. */
+    if (mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,max=64") != 0)
         return "mount /dev/pts";
     if (mount("shm", "dev/shm", NULL, MS_BIND, NULL) != 0)
         return "bind /dev/shm";
@@ -178,6 +197,12 @@ static void touch_memory(void) {
 #endif
 }
 
+/* Our own arguments name the installation and the owner, and anybody inside may read them. */
+static void hide_arguments(void) {
+    memset(spawner_arguments, 0, spawner_arguments_size);
+    snprintf(spawner_arguments, spawner_arguments_size, "dutyfree-agent");
+}
+
 /* Everything that does not depend on an order. */
 static const char *prepare(bool host_network) {
     const char *step = become_root_inside();
@@ -215,6 +240,7 @@ _Noreturn static void blank_child(int socket_fd, bool host_network) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_NAME, "dutyfree-agent");
+    hide_arguments();
     if ((socket_fd = keep_only(socket_fd)) < 0)
         _exit(72);
     if (read(socket_fd, &go, 1) != 1)
@@ -230,8 +256,12 @@ _Noreturn static void blank_child(int socket_fd, bool host_network) {
     if ((step = birth_limit(start.pids)))
         fail(socket_fd, step);
     close(socket_fd);
-    agent_serve(&(struct agent_options){
-        .in_fd = fds[0], .out_fd = fds[0], .oom_fd = start.oom ? fds[1] : -1, .score_fd = -1, .init = true});
+    agent_serve(&(struct agent_options){.in_fd = fds[0],
+                                        .out_fd = fds[0],
+                                        .oom_fd = start.oom ? fds[1] : -1,
+                                        .score_fd = -1,
+                                        .open_files = start.open_files,
+                                        .init = true});
 }
 
 /* ---- in the spawner ---- */

@@ -226,11 +226,22 @@ static bool write_number(const struct cgroup *cgroup, int controller, const char
     return write_text(cgroup, controller, name, value ? text : unlimited);
 }
 
+/* Version 1 counts what is queued in TCP and UDP sockets apart, and only once it has a limit. All of the machine's TCP
+ * shares one bound too: one sandbox gets an eighth of it. */
+static void limit_sockets(const struct cgroup *cgroup, uint64_t bytes) {
+    static uint64_t machine;
+    if (machine == 0)
+        machine = read_number("/proc/sys/net/ipv4/tcp_mem", 2, 1 << 20) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t share = bytes && bytes / 4 < machine / 8 ? bytes / 4 : machine / 8;
+    write_number(cgroup, MEMORY, "memory.kmem.tcp.limit_in_bytes", share, "-1"); /* not every kernel has it */
+}
+
 static bool limit_memory(const struct cgroup *cgroup, uint64_t bytes) {
     if (cgroup_kind == CGROUP_V2) {
         write_text(cgroup, MEMORY, "memory.swap.max", bytes ? "0" : "max"); /* absent without swap accounting */
         return write_number(cgroup, MEMORY, "memory.max", bytes, "max");
     }
+    limit_sockets(cgroup, bytes);
     /* memory+swap (absent without swap accounting) may never be below memory, so the order depends on the direction. */
     bool up = bytes == 0 || (cgroup->last.memory_bytes && bytes > cgroup->last.memory_bytes);
     if (up)

@@ -9,6 +9,7 @@
 #include <linux/mount.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -31,6 +32,19 @@ bool write_file(int dir_fd, const char *name, const char *text) {
     close(fd);
     errno = saved;
     return whole;
+}
+
+uint64_t read_number(const char *path, int column, uint64_t otherwise) {
+    char text[256], *at = text, *end;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[size > 0 ? size : 0] = 0;
+    while (column-- > 0)
+        strtoull(at, &at, 10);
+    uint64_t number = strtoull(at, &end, 10);
+    return end == at ? otherwise : number;
 }
 
 /* The whole initial id space is ours to hand out: its map reads "0 0 4294967295". */

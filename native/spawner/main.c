@@ -29,6 +29,9 @@
  * an order. A burst that empties the stock pays that millisecond each. */
 enum { REFILL_PAUSE_MS = 10 };
 
+char *spawner_arguments;
+size_t spawner_arguments_size;
+
 static struct sandbox sandboxes[MAX_SANDBOXES];
 static uint32_t highest;      /* entries in use lie below */
 static uint32_t stock_target; /* blanks to keep ready */
@@ -379,6 +382,8 @@ int main(int argc, char **argv) {
                         "started by the dutyfree package; not for use by hand\n");
         return 64;
     }
+    spawner_arguments = argv[0];
+    spawner_arguments_size = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) + 1 - argv[0]);
     fcntl(control_fd, F_SETFD, FD_CLOEXEC);
     int owner_fd = (int)syscall(__NR_pidfd_open, owner, 0);
     if (owner_fd < 0 || getppid() != owner)

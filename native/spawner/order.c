@@ -86,9 +86,20 @@ const char *order_root(const struct create_request *request, struct sandbox *bla
     return step;
 }
 
+/* Of each process, so that all of one sandbox can have no more than half of what the machine has; still as many as
+ * programs count on. */
+static uint32_t open_files(uint32_t pids) {
+    enum { LEAST = 1024, MOST = 4096 };
+    static uint64_t machine;
+    if (machine == 0)
+        machine = read_number("/proc/sys/fs/file-max", 0, UINT64_MAX);
+    uint64_t share = pids ? machine / 2 / pids : LEAST;
+    return share < LEAST ? LEAST : share > MOST ? MOST : (uint32_t)share;
+}
+
 const char *order_start(const struct create_request *request, struct sandbox *blank, int stream) {
     struct limits limits = {request->memory_bytes, request->cpu_quota_us, request->pids};
-    struct start start = {.pids = request->pids, .oom = blank->oom_fd >= 0};
+    struct start start = {.pids = request->pids, .open_files = open_files(request->pids), .oom = blank->oom_fd >= 0};
     if (!cgroup_limit(&blank->slot->cgroup, &limits))
         return "set limits";
     blank->oom_kills = cgroup_oom_kills(blank->oom_fd);

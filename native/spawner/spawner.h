@@ -192,6 +192,7 @@ struct order { /* the root a blank shall have; descriptors: [disk], layers…, b
 
 struct start { /* the rest; descriptors: stream, [oom] */
     uint32_t pids;
+    uint32_t open_files; /* of each process */
     bool oom;
 };
 
@@ -265,10 +266,17 @@ const char *filter_seal(void);    /* at birth, last */
 /* Mounts an ext4 image file; a detached mount with shifted owners, or -1 with errno and *step. */
 int disk_mount(int image_fd, int userns_fd, const char **step);
 
+/* ---- main.c ---- */
+
+extern char *spawner_arguments; /* of this program, one after the other, as /proc/PID/cmdline shows them */
+extern size_t spawner_arguments_size;
+
 /* ---- small tools ---- */
 
 /* Writes a whole small string to a file below dir_fd (AT_FDCWD allowed). */
 bool write_file(int dir_fd, const char *name, const char *text);
+/* The number in that column of a file's first line; columns count from 0. */
+uint64_t read_number(const char *path, int column, uint64_t otherwise);
 uint64_t monotonic_ns(void);
 
 #endif
