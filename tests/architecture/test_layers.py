@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "image": frozenset({"tree", "core"}),
     "substrates": frozenset({"driver", "image", "guest", "tree", "core"}),
     "warm": frozenset({"substrates", "driver", "image", "guest", "tree", "core"}),
-    "blocking": frozenset({"substrates", "core"}),
+    "blocking": frozenset({"warm", "reward", "substrates", "core"}),
     "adapters": UPPER,
     "fleet": UPPER,
     "service": UPPER,

@@ -1,7 +1,6 @@
 """`dutyfree.blocking`: the same results without an event loop of one's own."""
 
 import asyncio
-import inspect
 import os
 import random
 import signal
@@ -12,7 +11,6 @@ import pytest
 
 from dutyfree import blocking
 from dutyfree.blocking.bridge import Bridge, Job
-from dutyfree.core import contract
 from dutyfree.core.errors import Misuse, Unsupported
 from dutyfree.core.spec import Spec
 
@@ -251,25 +249,6 @@ def test_a_call_from_the_loop_itself_is_refused(bridge):
 
     with pytest.raises(Misuse, match="own thread"):
         bridge.call(inside())
-
-
-PAIRS = [
-    (contract.Sandbox, blocking.Sandbox),
-    (contract.Shell, blocking.Shell),
-    (contract.Process, blocking.Process),
-    (contract.Forward, blocking.Forward),
-    (contract.Substrate, blocking.Substrate),
-]
-
-
-@pytest.mark.parametrize(("original", "mirror"), PAIRS)
-def test_every_method_is_mirrored_with_its_signature(original, mirror):
-    for name, method in inspect.getmembers(original, inspect.isfunction):
-        if name.startswith("_"):
-            continue
-        ours = inspect.signature(getattr(mirror, name)).parameters.values()
-        theirs = inspect.signature(method).parameters.values()
-        assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs], name
 
 
 def test_a_sandbox_is_used_without_a_loop(host, tmp_path):

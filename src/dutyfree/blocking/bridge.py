@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from dutyfree.blocking.turn import HeldSignals, TurnLoop, Watch
 from dutyfree.core.errors import Misuse
+from dutyfree.core.home import INHERITED, own
 
 T = TypeVar("T")
 
@@ -35,11 +36,16 @@ class Bridge:
         """What callers wait for."""
         self._due_s: float | None = None
         """When the loop's next timer runs out, as our own thread knows it."""
+        self._inherited = False
+        own(self)
         self._thread = threading.Thread(target=self._serve, name="dutyfree-loop", daemon=True)
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop; its result, or what it raises. Interrupted: it is cancelled, to its end."""
+        if self._inherited:
+            work.close()
+            raise Misuse(INHERITED)
         running = asyncio._get_running_loop()  # noqa: SLF001 - get_running_loop raises where there is none
         if running is self._loop:
             work.close()
@@ -60,14 +66,28 @@ class Bridge:
             self._jobs.discard(job)
         return job.result()
 
+    def end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what ends something; nothing if all has ended already, or if it is a forked child that asks."""
+        if self._closed or self._inherited:
+            work.close()
+        else:
+            self.call(work)
+
     def close(self) -> None:
         """Cancel what runs, end the loop and wait for its thread. Calling it twice is fine."""
+        if self._inherited:
+            return
         with self._guard:
             if not self._closed:
                 self._closed = True
                 self._watch.kick()
                 self._loop.call_soon_threadsafe(self._cancel_all)
         self._thread.join()
+
+    def disown(self) -> None:
+        """In a forked child: there is no thread, and the loop's epoll is the owner's. No call gets as far as either."""
+        self._inherited = True
+        self._loop.disown()
 
     # -- turns
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
 from dutyfree.blocking.bridge import Bridge
-from dutyfree.blocking.part import Forward, Process, Shell, Snapshot
+from dutyfree.blocking.part import Forward, Mirror, Process, Shell, Snapshot
 from dutyfree.core import contract
 from dutyfree.core.contract import (
     DEFAULT_OUTPUT_LIMIT_BYTES,
@@ -18,15 +17,16 @@ from dutyfree.core.contract import (
     FileInfo,
     TerminalSize,
 )
+from dutyfree.core.egress import Egress
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import Pending, finish
-from dutyfree.core.spec import Spec
+from dutyfree.core.spec import Network, Spec
 from dutyfree.core.timeline import Timeline
 
 T = TypeVar("T")
 
 
-class Sandbox:
+class Sandbox(Mirror):
     """One isolated place to run commands; destroyed with its block."""
 
     def __init__(self, bridge: Bridge, sandbox: contract.Sandbox) -> None:
@@ -34,6 +34,7 @@ class Sandbox:
         self._sandbox = sandbox
         self.id: str = sandbox.id
         self.spec: Spec = sandbox.spec
+        self.network: Network | Egress = sandbox.network
         self.timeline: Timeline = sandbox.timeline
         self.capabilities: Capabilities = sandbox.capabilities
 
@@ -159,7 +160,7 @@ class Sandbox:
 
     def fork(self, n: int) -> tuple[Sandbox, ...]:
         """`n` sandboxes that start from this one's present state."""
-        return tuple(Sandbox(self._bridge, box) for box in self._bridge.call(_forked(self._sandbox, n)))
+        return tuple(type(self)(self._bridge, box) for box in self._bridge.call(_forked(self._sandbox, n)))
 
     def reset(self) -> None:
         """Return to the state at creation."""
@@ -167,7 +168,7 @@ class Sandbox:
 
     def destroy(self) -> None:
         """End everything the sandbox owns and wait until it is gone."""
-        self._bridge.call(self._sandbox.destroy())
+        self._bridge.end(self._sandbox.destroy())
 
     # Last, since within the class its name hides the built-in type.
     def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
@@ -175,7 +176,7 @@ class Sandbox:
         return self._bridge.call(self._sandbox.list(path, limit=limit, user=user))
 
 
-class Substrate:
+class Substrate(Mirror):
     """Something that hands out sandboxes; closed with its block."""
 
     def __init__(self, bridge: Bridge, substrate: contract.Substrate) -> None:
@@ -194,7 +195,7 @@ class Substrate:
 
     def create(self, spec: Spec | None = None) -> Sandbox:
         """A sandbox as `spec` says: destroy it, or use it as a block."""
-        return Sandbox(self._bridge, self._bridge.call(_awaited(self._substrate.create(spec))))
+        return Sandbox(self._bridge, self._bridge.call(awaited(self._substrate.create(spec))))
 
     def holds(self, image: str) -> bool:
         """Whether `create` could start from this image at once."""
@@ -213,30 +214,19 @@ class Substrate:
         if not self._closed:
             self._closed = True
             try:
-                self._bridge.call(self._substrate.close())
+                self._bridge.end(self._substrate.close())
             finally:
                 self._bridge.close()
 
 
-def connect(name: str | None = None, **options: str | float | os.PathLike[str]) -> Substrate:
-    """A substrate by its name, or the default one, on a loop of its own: close it, or use it as a block."""
-    from dutyfree.substrates.registry import connect as connect_async  # noqa: PLC0415 - keeps importing cheap
-
-    bridge = Bridge()
-    try:
-        return Substrate(bridge, bridge.call(_awaited(connect_async(name, **options))))
-    except BaseException:
-        bridge.close()
-        raise
-
-
-async def _awaited(pending: Pending[T]) -> T:
+async def awaited(pending: Pending[T]) -> T:
+    """What is pending, as a coroutine."""
     return await pending
 
 
 async def _forked(sandbox: contract.Sandbox, n: int) -> Sequence[contract.Sandbox]:
     """All of them, or none: if one cannot be started, the others are destroyed."""
-    tasks = [asyncio.ensure_future(_awaited(pending)) for pending in await sandbox.fork(n)]
+    tasks = [asyncio.ensure_future(awaited(pending)) for pending in await sandbox.fork(n)]
     try:
         return await asyncio.gather(*tasks)
     except BaseException:

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from typing import Self, TypeVar
+from typing import NoReturn, Self
 
 from dutyfree.blocking.bridge import Bridge
 from dutyfree.core import contract
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, StreamName, TerminalSize
+from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Outcome
 
-T = TypeVar("T")
+
+class Mirror:
+    """What waits for its asynchronous twin, on the loop of one connection."""
+
+    _bridge: Bridge
+
+    def __reduce__(self) -> NoReturn:
+        raise Misuse(f"a {type(self).__name__} cannot be sent to another process: connect there")
 
 
-class Process:
-    """A command that is running. Iterate it for output as it comes."""
+class Process(Mirror):
+    """A command that is running. Iterate it for output as it comes. A block kills it at its end."""
 
     def __init__(self, bridge: Bridge, process: contract.Process) -> None:
         self._bridge = bridge
         self._process = process
 
-    def __iter__(self) -> Iterator[tuple[StreamName, bytes]]:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._bridge.end(self._process.kill())
+
+    def __iter__(self) -> Self:
         """Chunks of exact bytes until both streams end."""
-        chunks = aiter(self._process)
-        while (chunk := self._bridge.call(_next(chunks))) is not None:
-            yield chunk
+        return self
+
+    def __next__(self) -> tuple[StreamName, bytes]:
+        """The next chunk."""
+        chunk = self._bridge.call(_next(self._process))
+        if chunk is None:
+            raise StopIteration
+        return chunk
 
     def write(self, data: bytes) -> None:
         """Send to stdin; a slow reader makes this wait."""
@@ -51,7 +69,7 @@ class Process:
         return self._bridge.call(self._process.wait())
 
 
-class Shell:
+class Shell(Mirror):
     """A persistent shell; ends with its block."""
 
     def __init__(self, bridge: Bridge, shell: contract.Shell) -> None:
@@ -82,7 +100,7 @@ class Shell:
 
     def close(self) -> None:
         """End the shell and what it left running."""
-        self._bridge.call(self._shell.close())
+        self._bridge.end(self._shell.close())
 
     def __enter__(self) -> Self:
         return self
@@ -91,7 +109,7 @@ class Shell:
         self.close()
 
 
-class Snapshot:
+class Snapshot(Mirror):
     """A saved state of a sandbox."""
 
     def __init__(self, bridge: Bridge, snapshot: contract.Snapshot) -> None:
@@ -110,10 +128,10 @@ class Snapshot:
 
     def remove(self) -> None:
         """Give it up."""
-        self._bridge.call(self._snapshot.remove())
+        self._bridge.end(self._snapshot.remove())
 
 
-class Forward:
+class Forward(Mirror):
     """A relayed port; closed with its block."""
 
     def __init__(self, bridge: Bridge, forward: contract.Forward) -> None:
@@ -127,7 +145,7 @@ class Forward:
 
     def close(self) -> None:
         """Stop listening and drop the connections."""
-        self._bridge.call(self._forward.close())
+        self._bridge.end(self._forward.close())
 
     def __enter__(self) -> Self:
         return self
@@ -136,5 +154,8 @@ class Forward:
         self.close()
 
 
-async def _next(chunks: AsyncIterator[T]) -> T | None:
-    return await anext(chunks, None)
+async def _next(process: contract.Process) -> tuple[StreamName, bytes] | None:
+    try:
+        return await process.__anext__()
+    except StopAsyncIteration:
+        return None

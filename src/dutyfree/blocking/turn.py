@@ -50,6 +50,17 @@ class TurnLoop(asyncio.SelectorEventLoop):
         self.selector = TurnSelector()
         super().__init__(self.selector)
         self.selector.stop = self.stop
+        self._inherited = False
+
+    def disown(self) -> None:
+        """In a forked child: give up the child's copy of the epoll, which is one with the owner's."""
+        self._inherited = True
+        self.selector.close()
+
+    def close(self) -> None:
+        """As the loop it is. A child's copy holds nothing of its own."""
+        if not self._inherited:
+            super().close()
 
     @property
     def busy(self) -> bool:

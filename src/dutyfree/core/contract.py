@@ -16,6 +16,7 @@ from typing import ClassVar, Literal, Protocol, Self
 from dutyfree.core.egress import Egress
 from dutyfree.core.errors import Unsupported
 from dutyfree.core.frozen import FrozenDict
+from dutyfree.core.home import Belonging, check_loop
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Isolation, Network, Spec, Storage
@@ -98,8 +99,8 @@ class TerminalSize:
 class Process(Protocol):
     """A command that is running: what `Sandbox.start` gives.
 
-    Iterate it for output as it comes; a reader that stops reading stops the writer. `wait` must be reached or `kill`
-    called, else the command runs to its deadline.
+    Iterate it for output as it comes; a reader that stops reading stops the writer. `wait` must be
+    reached, `kill` called or a block left (`async with`), else the command runs to its deadline.
     """
 
     def __aiter__(self) -> AsyncIterator[tuple[StreamName, bytes]]:
@@ -132,6 +133,11 @@ class Process(Protocol):
 
     async def wait(self) -> Outcome:
         """The outcome, once. Output that was iterated is not repeated in it."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(self, *exc: object) -> None:
+        """At the end of a block the command is killed if it still runs."""
         ...
 
 
@@ -203,7 +209,7 @@ class Snapshot(Protocol):
         ...
 
 
-class Sandbox(ABC):
+class Sandbox(Belonging, ABC):
     """One isolated place to run commands. Safe for concurrent use from one event loop."""
 
     id: str
@@ -361,7 +367,7 @@ class Sandbox(ABC):
         return Unsupported(f"{ability} is not offered{': ' + note if note else ''}", sandbox=self.id)
 
 
-class Substrate(ABC):
+class Substrate(Belonging, ABC):
     """Something that hands out sandboxes, and owns them: closing it destroys those that are left."""
 
     name: str
@@ -386,6 +392,7 @@ class Substrate(ABC):
 
     async def _create_placed(self, spec: Spec) -> Sandbox:
         """`_create`; a `cwd` or `user` that was asked for is tried once, so that a wrong one is told here."""
+        check_loop(self._home)
         box = await self._create(spec)
         if spec.cwd is not None or spec.user is not None:
             await try_place(box)

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from typing import Final, Self
 
 from dutyfree.core.errors import Misuse, Violation
+from dutyfree.core.home import check_loop, own, seal
 from dutyfree.core.pending import finish
 from dutyfree.guest.argument import whole
 from dutyfree.guest.budget import SHARED
@@ -115,12 +116,20 @@ class AgentForward:
         self._link = link
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._listening: socket.socket | None = None
         self._listener: Listener | None = None
         self._reach: Reach | None = None
         self._port = 0
         self._closing: asyncio.Future[None] | None = None
         self.connections: set[object] = set()
         """Of the owner's descriptors, those in use because somebody inside has connected."""
+        own(self)
+
+    def disown(self) -> None:
+        """In a forked child: the port stays open for the owner, and only as long as the owner wants."""
+        if self._listening is not None:
+            self._listening.close()
+        seal(self)
 
     @property
     def port(self) -> int:
@@ -148,8 +157,9 @@ class AgentForward:
             else:
                 self._own(self._inward(port, reader, writer))
 
-        self._server = await asyncio.start_server(connected, "127.0.0.1", 0)
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=100)
+        self._server = await asyncio.start_server(connected, sock=self._listening)
+        self._port = self._listening.getsockname()[1]
 
     async def provide(self, port: int, reach: Reach) -> None:
         """Listen inside."""
@@ -261,6 +271,7 @@ async def expose(link: Link, port: int) -> AgentForward:
     whole("port", port, 1, 65_535)
     if link.lost is not None:
         raise await link.explain()
+    check_loop(link.loop)
     forward = AgentForward(link)
     await forward.expose(port)
     return forward

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from dutyfree.core import fault
-from dutyfree.core.errors import SandboxLost, Unavailable, Violation
+from dutyfree.core.errors import DutyfreeError, Misuse, SandboxLost, Unavailable, Violation
+from dutyfree.core.home import INHERITED, OTHER_LOOP, check_loop, own
 from dutyfree.guest.channel import Call, Channel, Opening
 from dutyfree.guest.failure import error_for
 from dutyfree.guest.frame import Parser
@@ -67,6 +68,8 @@ class Link:
         self._last = 0
         self._greeted: asyncio.Future[bool] = self.loop.create_future()
         self._violated = False
+        self._inherited = False
+        own(self)
 
     @classmethod
     def attach(cls, source: socket.socket | tuple[int, int] | Transport, *, sandbox: str) -> Link:
@@ -104,6 +107,8 @@ class Link:
         if self.lost is not None:
             channel.closed()
             return
+        if asyncio.get_running_loop() is not self.loop:
+            raise Misuse(OTHER_LOOP, sandbox=self.sandbox)
         number = self._last % (AGENT_CHANNEL - 1) + 1
         while number in self.channels:
             number = number % (AGENT_CHANNEL - 1) + 1
@@ -172,8 +177,22 @@ class Link:
         self._transport.close()
         self._break(reason, False)
 
-    async def explain(self) -> SandboxLost:
+    def disown(self) -> None:
+        """In a forked child: every call is refused, the agent hears nothing."""
+        self._inherited = True
+        self._transport.disown()
+        self._break(INHERITED, False)
+
+    def check_home(self) -> None:
+        """Raise `Misuse` in a forked child, and on another event loop."""
+        if self._inherited:
+            raise Misuse(INHERITED, sandbox=self.sandbox)
+        check_loop(self.loop)
+
+    async def explain(self) -> DutyfreeError:
         """The error for a caller whose link is lost, with what the driver knows of the cause."""
+        if self._inherited:
+            return Misuse(INHERITED, sandbox=self.sandbox)
         reason = self.lost or "the link is closed"
         if self._violated:
             return SandboxLost(f"the agent broke the protocol: {reason}", sandbox=self.sandbox)

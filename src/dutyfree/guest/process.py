@@ -8,6 +8,7 @@ from typing import Final, Self
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, StreamName, TerminalSize
 from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Outcome
+from dutyfree.core.pending import finish
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.argument import (
     FIRST_INPUT,
@@ -123,12 +124,19 @@ class AgentProcess:
         self._terminal = terminal
         self._outcome: Outcome | None = None
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await finish(self.kill())
+
     def __aiter__(self) -> Self:
         """Chunks of exact bytes until both streams end."""
         return self
 
     async def __anext__(self) -> tuple[StreamName, bytes]:
         """The next chunk. Cancelled, it has taken none: ask again."""
+        self._link.check_home()
         chunk = await self._channel.output.take()
         if chunk is None:
             await self._check()
@@ -138,6 +146,7 @@ class AgentProcess:
     async def write(self, data: bytes) -> None:
         """Send to stdin; BrokenPipeError if the command is over."""
         raw = input_bytes(data, "data")
+        self._link.check_home()
         if not self._writable:
             raise Misuse("its input is complete; start it with stdin=None to write later", sandbox=self._link.sandbox)
         if not await self._channel.input.send(STDIN, raw):
@@ -165,11 +174,13 @@ class AgentProcess:
 
     async def kill(self) -> None:
         """Kill the whole tree and wait until it is gone."""
+        self._link.check_home()
         self._link.cancel(self._channel)
         await self._link.finished(self._channel)
 
     async def wait(self) -> Outcome:
         """The outcome, with what nobody has read of the output."""
+        self._link.check_home()
         if self._outcome is None:
             kept = {STDOUT: Kept(DEFAULT_OUTPUT_LIMIT_BYTES), STDERR: Kept(DEFAULT_OUTPUT_LIMIT_BYTES)}
             if not self._channel.output.awaited:
@@ -190,6 +201,7 @@ class AgentProcess:
         return outcome_of(said, stdout.bytes(), stderr.bytes(), now_ns() - self._start_ns, channel.overdue)
 
     def _say(self, kind: int, payload: bytes) -> None:
+        self._link.check_home()
         if not self._channel.over.done():
             self._link.send(frame(self._channel.number, kind, payload))
 

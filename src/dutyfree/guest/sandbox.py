@@ -22,6 +22,7 @@ from dutyfree.core.contract import (
     TerminalSize,
 )
 from dutyfree.core.egress import Egress
+from dutyfree.core.home import check_loop
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
@@ -191,6 +192,7 @@ class AgentSandbox(Sandbox):
 
     async def destroy(self) -> None:
         """End everything the sandbox owns and wait until it is gone."""
+        check_loop(self._home)
         self._begin_end()
         if self._end is not None:
             await finish(asyncio.shield(self._end))

@@ -43,6 +43,10 @@ class Transport(Protocol):
         """Stop, drop what is queued, wake who waits. `lost` is not called. Calling it twice is fine."""
         ...
 
+    def disown(self) -> None:
+        """In a forked child: close the child's descriptors and touch nothing else. See `core.home`."""
+        ...
+
 
 class Descriptors:
     """A connected stream socket, or a descriptor to read from and one to write to. Owns and closes them."""
@@ -108,6 +112,16 @@ class Descriptors:
         self._queue.clear()
         self._lost = _nobody  # no cycle stays behind: see `Link._break`
         self._wake()
+
+    def disown(self) -> None:
+        """Close the child's descriptors, so that the sandbox sees its owner's end.
+
+        Not by the loop: its epoll is the owner's, too.
+        """
+        if not self._closed:
+            self._closed = True
+            for fd in {self._in, self._out}:
+                os.close(fd)
 
     def _readable(self) -> bool:
         """Take what is there; False if it was nothing."""

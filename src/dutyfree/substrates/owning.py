@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from dutyfree.core.contract import Sandbox, Substrate
 from dutyfree.core.errors import DutyfreeError, Misuse, Unsupported
+from dutyfree.core.home import check_loop
 from dutyfree.core.pending import finish_all
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
@@ -58,6 +59,7 @@ class OwningSubstrate(Substrate):
 
     async def close(self) -> None:
         """Destroy what is left."""
+        check_loop(self._home)
         self._closed = True
         try:
             await finish_all([box.destroy() for box in self._boxes])

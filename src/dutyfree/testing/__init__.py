@@ -24,6 +24,7 @@ pytest.register_assert_rewrite(
             "file",
             "forward",
             "heritage",
+            "home",
             "isolation",
             "lifecycle",
             "output",
@@ -43,6 +44,7 @@ from dutyfree.testing.ending import EndingSuite  # noqa: E402
 from dutyfree.testing.file import FileSuite, LinkedFileSuite, RightsSuite  # noqa: E402
 from dutyfree.testing.forward import ForwardSuite  # noqa: E402
 from dutyfree.testing.heritage import HeritageSuite  # noqa: E402
+from dutyfree.testing.home import HomeSuite  # noqa: E402
 from dutyfree.testing.isolation import IsolationSuite, LimitSuite  # noqa: E402
 from dutyfree.testing.lifecycle import EndOfLifeSuite, LifecycleSuite  # noqa: E402
 from dutyfree.testing.output import OutputSuite  # noqa: E402
@@ -62,6 +64,7 @@ __all__ = [
     "ForkSuite",
     "ForwardSuite",
     "HeritageSuite",
+    "HomeSuite",
     "IsolationSuite",
     "LifecycleSuite",
     "LimitSuite",
@@ -97,6 +100,7 @@ class ContractSuite(
     SnapshotSuite,
     ForkSuite,
     HeritageSuite,
+    HomeSuite,
     ResetSuite,
 ):
     """All topics."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from dutyfree.core.contract import Capabilities, Command, Forward, Process, Sandbox, Shell, Snapshot
 from dutyfree.core.errors import Misuse, SandboxLost
+from dutyfree.core.home import check_loop
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec, check_timeout
@@ -148,6 +149,7 @@ class Lease(SandboxProxy):
 
     async def destroy(self) -> None:
         """End the lease, and everything that its holder started, and wait until that is gone."""
+        check_loop(self._home)
         self.lose("it was destroyed")
         if self._end is not None:
             await finish(asyncio.shield(self._end))

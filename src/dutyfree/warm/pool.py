@@ -15,6 +15,7 @@ from functools import partial
 from dutyfree.core import fault
 from dutyfree.core.contract import Sandbox, Substrate, try_place
 from dutyfree.core.errors import DutyfreeError, Misuse
+from dutyfree.core.home import check_loop
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec, check_timeout
 from dutyfree.core.timeline import now_ns
@@ -102,6 +103,7 @@ class Pool(Substrate):
         return Pending(self._claim(spec, terms) if key is None else self._claim_once(key, spec, terms), _destroy)
 
     async def _claim(self, spec: Spec, terms: Terms) -> Lease:
+        check_loop(self._home)
         try:
             lease = await self._find(spec, terms)
             if spec.cwd is not None or spec.user is not None:
@@ -334,6 +336,7 @@ class Pool(Substrate):
 
     async def close(self) -> None:
         """Drain: no more claims, no more builds, every sandbox gone, then the substrate."""
+        check_loop(self._home)
         self._stock.closed = True
         await self._claiming.close()
         await self._refiller.close()

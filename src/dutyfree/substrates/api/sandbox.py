@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, FileInfo, Sandbox
 from dutyfree.core.errors import SandboxLost
+from dutyfree.core.home import check_loop
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import check_timeout
@@ -126,6 +127,7 @@ class ApiSandbox(Sandbox):
 
     async def destroy(self) -> None:
         """End everything the sandbox owns and wait until it is gone."""
+        check_loop(self._home)
         self.lose("it was destroyed")
         if self._end is not None:
             await finish(asyncio.shield(self._end))
@@ -147,6 +149,7 @@ class ApiSandbox(Sandbox):
 
     @contextmanager
     def _use(self) -> Iterator[None]:
+        check_loop(self._home)
         self._busy += 1
         try:
             yield

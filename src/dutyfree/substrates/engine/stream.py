@@ -76,6 +76,7 @@ class Multiplexed:
         self.send = self._inner.send
         self.drained = self._inner.drained
         self.close = self._inner.close
+        self.disown = self._inner.disown
 
     def start(self, parser: Parser, lost: Lost) -> None:
         """Deliver stdout to `parser`."""

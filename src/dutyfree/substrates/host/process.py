@@ -15,7 +15,9 @@ from typing import Self
 
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, StreamName, TerminalSize
 from dutyfree.core.errors import Misuse, Unsupported
+from dutyfree.core.home import own, seal
 from dutyfree.core.outcome import Outcome
+from dutyfree.core.pending import finish
 from dutyfree.driver.exec_call import CappedOutput
 from dutyfree.guest.argument import input_bytes, whole
 from dutyfree.substrates.host.child import CHUNK_BYTES, Child, gone, settle_once
@@ -34,6 +36,20 @@ class HostProcess:
         self._open = dict(zip(child.pipes, _NAMES, strict=False))
         self._came: deque[tuple[StreamName, bytes]] = deque()
         self._outcome: Outcome | None = None
+        self._released = False
+        own(self)
+
+    def disown(self) -> None:
+        """In a forked child: close its ends of the pipes, so that the command sees the owner's."""
+        for fd in (*self._child.pipes, *(() if self._stdin is None else (self._stdin,))):
+            os.close(fd)
+        seal(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await finish(self._finish())
 
     def __aiter__(self) -> Self:
         """Chunks until both streams end, or the command has and nothing is left in the pipes."""
@@ -103,11 +119,19 @@ class HostProcess:
             raise
         finally:
             if self._child.end_ns != 0:
-                await self._release()
+                await self.release()
         self._outcome = self._child.outcome(self._called_ns, streams["stdout"], streams["stderr"])
         return self._outcome
 
-    async def _release(self) -> None:
+    async def _finish(self) -> None:
+        await self.kill()
+        await self.wait()
+
+    async def release(self) -> None:
+        """Once the command is gone: give up its pipes. Calling it twice is fine."""
+        if self._released:
+            return
+        self._released = True
         await self.close_stdin()
         self._open.clear()
         self._child.close()

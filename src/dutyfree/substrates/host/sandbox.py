@@ -19,6 +19,7 @@ from dutyfree.core.contract import (
     TerminalSize,
 )
 from dutyfree.core.errors import SandboxLost, Unsupported
+from dutyfree.core.home import check_loop
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec, check_env, check_path, check_timeout
@@ -66,6 +67,7 @@ class HostSandbox(Sandbox):
         }
         self._cwd = spec.cwd or str(directory / "home")
         self._children: set[Child] = set()
+        self._processes: dict[Child, HostProcess] = {}
         self._shells: set[HostShell] = set()
         self._why_gone: str | None = None
         self._destroyed: asyncio.Task[None] | None = None
@@ -145,7 +147,9 @@ class HostSandbox(Sandbox):
         finally:
             if theirs is not None:
                 os.close(theirs)
-        return HostProcess(child, ours, called_ns, partial(self._ended, child))
+        process = HostProcess(child, ours, called_ns, partial(self._ended, child))
+        self._processes[child] = process
+        return process
 
     async def shell(
         self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: str | None = None
@@ -225,6 +229,7 @@ class HostSandbox(Sandbox):
 
     async def destroy(self) -> None:
         """Kill what runs, remove the directory."""
+        check_loop(self._home)
         if self._destroyed is None:
             self.lose("it was destroyed")
         assert self._destroyed is not None  # noqa: S101
@@ -246,6 +251,8 @@ class HostSandbox(Sandbox):
                 else:
                     child.kill("cancelled")
                     await gone(child)
+                if child in self._processes:
+                    await self._processes[child].release()
                 child.close()
             self._children.clear()
             await in_thread(delete_tree, self.directory)
@@ -292,6 +299,7 @@ class HostSandbox(Sandbox):
     def _place(self, cwd: str | None, env: Mapping[str, str] | None, user: str | None) -> tuple[str, dict[str, str]]:
         if self._why_gone:
             raise self._lost()
+        check_loop(self._home)
         self._own(user)
         where = self._cwd if cwd is None else check_path("cwd", cwd)
         return where, self._env if env is None else {**self._env, **check_env("env", env)}
@@ -299,6 +307,7 @@ class HostSandbox(Sandbox):
     def _touch(self, path: str, field: str = "path") -> None:
         if self._why_gone:
             raise self._lost()
+        check_loop(self._home)
         self.used_ns = now_ns()
         check_path(field, path)
 
@@ -309,6 +318,7 @@ class HostSandbox(Sandbox):
     def _ended(self, child: Child) -> None:
         self.busy -= 1
         self.used_ns = now_ns()
+        self._processes.pop(child, None)
         if not child.background:
             self._children.discard(child)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES
 from dutyfree.core.errors import Misuse, SandboxLost, Unavailable
+from dutyfree.core.home import own, seal
 from dutyfree.core.outcome import Ending, Outcome
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import check_timeout
@@ -61,6 +62,14 @@ class HostShell:
         for index, fd in enumerate(child.pipes):
             self._loop.add_reader(fd, self._readable, index)
         self._loop.add_reader(status, self._reported)
+        own(self)
+
+    def disown(self) -> None:
+        """In a forked child: close the child's ends of the pipes."""
+        if not self._closed:
+            for fd in (*self._child.pipes, self._status, self._control):
+                os.close(fd)
+        seal(self)
 
     async def ready(self) -> None:
         """The first prompt, and switching off what only people at a keyboard want."""
@@ -273,8 +282,8 @@ async def open_shell(
         fds += [status, report]
         os.set_blocking(control, False)
         os.set_blocking(status, False)
-        own = {"PROMPT_COMMAND": f'echo "${{_dutyfree_line:=0}} $?" >&{report}', **_PROMPTS}
-        child = spawn(_ARGV, cwd=cwd, env={**env, **own}, stdin=commands, merge_stderr=False, pass_fd=report)
+        prompt = {"PROMPT_COMMAND": f'echo "${{_dutyfree_line:=0}} $?" >&{report}', **_PROMPTS}
+        child = spawn(_ARGV, cwd=cwd, env={**env, **prompt}, stdin=commands, merge_stderr=False, pass_fd=report)
     except NotStarted as failure:
         for fd in fds:
             os.close(fd)

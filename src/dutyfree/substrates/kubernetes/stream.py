@@ -144,6 +144,10 @@ class AgentStream:
         self._empty.set()
         self._end = self._loop.create_task(self._finish())
 
+    def disown(self) -> None:
+        """Say nothing more: the connection is the owner's."""
+        self._closed = True
+
     async def gone(self) -> None:
         """Nothing of it is left: the agent has ended with what it ran, as far as the server tells."""
         self.close()

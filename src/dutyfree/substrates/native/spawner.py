@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dutyfree.core.errors import DriverError, SandboxLost, Saturated, Step, Unavailable
+from dutyfree.core.home import own
 from dutyfree.core.pending import finish
 from dutyfree.core.timeline import now_ns
 
@@ -167,6 +168,7 @@ class Spawner:
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
         """Packets the socket had no room for, with descriptors of our own."""
         self._loop.add_reader(control.fileno(), self._receive)
+        own(self)
 
     @classmethod
     async def start(cls, program: Path, *, cgroup: str = "auto", stock: int = 4) -> Spawner:
@@ -302,6 +304,10 @@ class Spawner:
                 self._loop.remove_reader(pidfd)
                 os.close(pidfd)
             self._process.wait()
+
+    def disown(self) -> None:
+        """In a forked child: give up the child's end of the socket, or the spawner would outlive its owner."""
+        self._control.close()
 
     # -- the socket ---------------------------------------------------------------------------------------------------
 

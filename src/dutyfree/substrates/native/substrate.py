@@ -13,6 +13,7 @@ from pathlib import Path
 from dutyfree.core.contract import SNAPSHOT_PREFIX, Capabilities, Sandbox, Snapshot, Substrate
 from dutyfree.core.egress import Egress
 from dutyfree.core.errors import DriverError, Misuse, SandboxLost, Saturated, Unsupported
+from dutyfree.core.home import check_loop
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import ISOLATION_ORDER, Limits, Spec
 from dutyfree.core.timeline import Timeline, now_ns
@@ -125,6 +126,7 @@ class NativeSubstrate(Substrate):
 
     async def close(self) -> None:
         """End the spawner, which ends every sandbox."""
+        check_loop(self._home)
         for box in list(self._boxes):
             await finish(box.destroy())
         await asyncio.gather(*self._resolving.values(), return_exceptions=True)
