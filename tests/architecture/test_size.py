@@ -30,8 +30,8 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACK
 
 SMALL = 60
 MOST = {
-    "files": 392,
-    "lines": 47_400,
+    "files": 400,
+    "lines": 49_000,
     "files under 60 lines": 102,
     "folders below substrates": 23,
     "docstrings that begin with What, How, Where, Why or Who": 340,
