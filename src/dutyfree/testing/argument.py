@@ -154,7 +154,7 @@ class ArgumentSuite(Suite):
             with pytest.raises(Misuse, match="env"):
                 await box.run(["true"], env=env)  # type: ignore[arg-type]
 
-    async def test_input_that_is_not_bytes_is_misuse(self) -> None:
+    async def test_input_that_is_neither_bytes_nor_text_is_misuse(self) -> None:
         async with self.box() as box:
             with pytest.raises(Misuse, match="stdin"):
-                await box.run(["cat"], stdin="text")  # type: ignore[arg-type]
+                await box.run(["cat"], stdin=5)  # type: ignore[arg-type]

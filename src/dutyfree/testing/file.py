@@ -177,10 +177,10 @@ class FileSuite(Suite):
             with pytest.raises(Misuse):
                 await box.rename("/tmp/x", path)  # type: ignore[arg-type]
 
-    async def test_data_that_is_not_bytes_is_misuse(self) -> None:
+    async def test_data_that_is_neither_bytes_nor_text_is_misuse(self) -> None:
         async with self.box() as box:
             with pytest.raises(Misuse, match="data"):
-                await box.write(f"{self.scratch(box)}/file", "text")  # type: ignore[arg-type]
+                await box.write(f"{self.scratch(box)}/file", 5)  # type: ignore[arg-type]
 
     async def test_a_negative_offset_or_length_is_misuse(self) -> None:
         async with self.box() as box:

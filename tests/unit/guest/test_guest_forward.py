@@ -114,7 +114,7 @@ async def test_an_owners_address_that_does_not_answer_closes_the_connection(agen
     async with agent_box() as box, await box.provide(0, str(tmp_path / "nobody")) as forward:
         try:
             assert await exchange(forward.port, b"x") == b""
-        except* ConnectionError:
+        except* OSError:  # the connection may be gone before all is sent, or before its end is (ENOTCONN)
             pass
         assert (await box.run(["true"])).ok
 
