@@ -18,7 +18,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.stamp native ## virtual environment, pinned dependencies, native programs
+setup: $(VENV)/.stamp native ## virtual environment, pinned dependencies, native programs; says what to type next
+	@[ -z "$(filter setup,$(MAKECMDGOALS))" ] || printf '    %-26s %s\n' '$(BIN)/dutyfree demo' 'a rollout with a reward, shown and run' \
+		'$(BIN)/dutyfree run -it' 'a shell in a sandbox' '$(BIN)/dutyfree doctor' 'what this machine can run'
 
 develop: setup $(VENV)/.develop ## and what tests, checks and benchmarks need
 
