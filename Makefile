@@ -50,8 +50,9 @@ format: develop ## rewrite the sources as `check` wants them
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(NATIVE_SOURCES)
 
-docs: develop ## rewrite what is generated: docs/reference/substrates.md
+docs: develop ## rewrite what is generated: docs/reference/substrates.md and configuration.md
 	$(BIN)/dutyfree doctor --markdown >docs/reference/substrates.md
+	$(BIN)/python scripts/options.py >docs/reference/configuration.md
 
 speed: develop ## the native substrate against its rivals, as ratios in one run
 	$(BIN)/python -m benchmarks.speed
