@@ -28,7 +28,7 @@ _OWNER = re.compile(r"dutyfree-(?:[a-z]+-)?(\d+)-")
 _MARK = "dutyfree"
 _CGROUP_DEPTH = 4
 _STEP_S = 0.02
-_SHARED = {"dutyfree-cluster", "dutyfree-docker", "/dutyfree/docker/", "/dutyfree/podman/"}
+_SHARED = {"dutyfree-cluster", "dutyfree-docker", "/dutyfree/docker", "/dutyfree/podman"}
 """Of the engines that everybody on this machine uses (`make substrates`, `make cluster`): what is theirs names no owner. A
 container that stays is found by its name, when the tests of its engine are over."""
 
