@@ -166,9 +166,13 @@ struct agent_options {
     int score_fd;        /* our own oom_score_adj, to shield the agent; -1: leave it */
     unsigned open_files; /* descriptors that each process of a command may have; 0: as many as the agent */
     bool init;           /* we are PID 1: reap everybody's orphans */
+    bool whole;          /* and nobody from outside enters our pid namespace: all its processes are below us */
 };
 /* All that does not depend on the stream. agent_serve does it if nobody has: a spawner calls it ahead of need. */
 void agent_prepare(void);
+/* No ptrace, no /proc/PID/mem or fd for code in the sandbox, also as the same user; and our end when whoever started us
+ * ends. Each change of ids may undo both. */
+void agent_guard(void);
 /* What the first command will look up, so that it is in the kernel's caches: a sandbox's root is freshly mounted, and
  * nothing is there yet. */
 void agent_look_ahead(void);

@@ -49,11 +49,20 @@ void process_add(struct process *process);
 void process_remove(struct process *process);
 struct process *process_find(pid_t pid);
 size_t process_count(void);
-/* True if a child of ours may be left over from the ended command with this mark. */
-bool process_strays(uint64_t mark);
+/* True if a child of ours may be left over from the ended command with this mark and leader. */
+bool process_strays(uint64_t mark, pid_t leader);
+/* A command in the background has ended, and what it started lives on. */
+void process_leave_rest(void);
+/* True if whatever runs now belongs to `leader`, or to nobody: it may all be killed. */
+bool process_only(pid_t leader);
 
 /* ---- tree.c ---- */
 void tree_open(void);
+/* All processes of our pid namespace are below us: they can be signalled at once, which no fork escapes. */
+void tree_whole(void);
+bool tree_is_whole(void);
+/* The number of the newest process: where it has not changed, a look has missed nobody. */
+long tree_newest(void);
 /* The mark of the next command; later ones are lower, so a process can only lower its own to one not yet given out. */
 uint64_t tree_next_mark(void);
 uint64_t tree_mark_of(pid_t pid);

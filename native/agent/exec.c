@@ -85,7 +85,9 @@ static void leader_ended(struct process *process, int status, const struct rusag
     command->leader_ended = true;
     timer_clear(&command->deadline);
     bool survivors = command->options & WIRE_OPT_BACKGROUND && command->ending == WIRE_ENDED_EXIT;
-    if (!alone && !survivors && process_strays(process->mark))
+    if (!alone && survivors)
+        process_leave_rest();
+    else if (!alone && process_strays(process->mark, process->pid))
         kill_leftovers(command);
     /* Who cancels does not wait for the rest, and may grant no more credit for it. */
     command->output_done = capture_end(&command->capture) || command->ending == WIRE_ENDED_CANCELLED;

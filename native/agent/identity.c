@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <grp.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "core.h"
@@ -32,7 +31,11 @@ static bool change(const struct identity *who) {
     if (own_group_count < 0 || setgroups((size_t)count, groups) != 0)
         return false;
     acting = true;
-    return setresgid((gid_t)-1, who->gid, (gid_t)-1) == 0 && setresuid((uid_t)-1, who->uid, (uid_t)-1) == 0;
+    bool changed = setresgid((gid_t)-1, who->gid, (gid_t)-1) == 0 && setresuid((uid_t)-1, who->uid, (uid_t)-1) == 0;
+    int saved = errno;
+    agent_guard();
+    errno = saved;
+    return changed;
 }
 
 void act_as_self(void) {
@@ -42,8 +45,8 @@ void act_as_self(void) {
     acting = false;
     if (setresuid((uid_t)-1, own_uid, (uid_t)-1) != 0 || setresgid((gid_t)-1, own_gid, (gid_t)-1) != 0 ||
         setgroups((size_t)own_group_count, own_groups) != 0)
-        agent_end();           /* an agent with somebody else's rights serves nobody */
-    prctl(PR_SET_DUMPABLE, 1); /* the change of ids has cleared it, and the owner looks into /proc of this process */
+        agent_end(); /* an agent with somebody else's rights serves nobody */
+    agent_guard();
 }
 
 bool act_as(uint32_t id, struct slice user) {

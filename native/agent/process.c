@@ -17,6 +17,8 @@ static struct process *buckets[BUCKETS];
 static size_t count;
 static struct source children_source;
 static int list_fd = -1; /* our children, as the kernel lists them; opened when first needed */
+static size_t reaped;    /* of ours, whose `ended` is still to be called */
+static bool rest_left;   /* processes that outlive their command in the background */
 
 struct process *process_find(pid_t pid) {
     struct process *process = buckets[pid % BUCKETS];
@@ -54,7 +56,15 @@ static bool is_stray(pid_t pid, uint64_t ended) {
     return mark == ended || !tree_is_issued(mark);
 }
 
-bool process_strays(uint64_t mark) {
+void process_leave_rest(void) {
+    rest_left = true;
+}
+
+bool process_only(pid_t leader) {
+    return count == (process_find(leader) != NULL) && reaped == 0 && !rest_left;
+}
+
+static bool lists_stray(uint64_t mark) {
     if (list_fd < 0) {
         char path[64];
         snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)gettid());
@@ -78,6 +88,23 @@ bool process_strays(uint64_t mark) {
     return false;
 }
 
+/* One that forks and exits all the time may be missed by each look, but not without using up numbers. */
+bool process_strays(uint64_t mark, pid_t leader) {
+    enum { LOOKS = 4 };
+    if (!tree_is_whole())
+        return lists_stray(mark);
+    if (process_only(leader))
+        return true;
+    for (int i = 0; i < LOOKS; i++) {
+        long newest = tree_newest();
+        if (lists_stray(mark))
+            return true;
+        if (tree_newest() == newest)
+            return false;
+    }
+    return true;
+}
+
 static void reap(struct source *source, uint32_t events) {
     struct signalfd_siginfo info;
     (void)!read(source->fd, &info, sizeof info);
@@ -95,11 +122,15 @@ static void reap(struct source *source, uint32_t events) {
         process->next_ended = NULL;
         *last = process;
         last = &process->next_ended;
+        reaped++;
     }
     bool alone = pid < 0 && errno == ECHILD;
+    if (alone)
+        rest_left = false;
     while (ended) {
         struct process *process = ended;
         ended = process->next_ended;
+        reaped--;
         process->ended(process, process->status, &process->usage, alone);
     }
 }

@@ -19,9 +19,20 @@ enum { FIRST_OWN_FD = 16 }; /* below are those that a child receives */
 #endif
 
 static bool is_init;
+static int death_signal; /* that whoever started us chose */
 
 bool agent_is_init(void) {
     return is_init;
+}
+
+void agent_guard(void) {
+#ifdef DUTYFREE_SANITIZE
+    prctl(PR_SET_DUMPABLE, 1); /* for the tests, which look into /proc of this process */
+#else
+    prctl(PR_SET_DUMPABLE, 0);
+#endif
+    if (death_signal)
+        prctl(PR_SET_PDEATHSIG, death_signal);
 }
 
 _Noreturn void agent_end(void) {
@@ -89,10 +100,8 @@ void agent_prepare(void) {
         return;
     done = true;
     default_signals();
-#ifndef DUTYFREE_SANITIZE
-    /* No ptrace, no /proc/PID/mem or fd for code in the sandbox, also as the same user. */
-    prctl(PR_SET_DUMPABLE, 0);
-#endif
+    prctl(PR_GET_PDEATHSIG, &death_signal);
+    agent_guard();
     umask(022);
     loop_open();
     tree_open();
@@ -116,6 +125,8 @@ _Noreturn void agent_serve(const struct agent_options *options) {
     syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
 #endif
     is_init = own.init;
+    if (own.whole)
+        tree_whole();
     spawn_open(own.score_fd, own.open_files);
     exit_open(own.oom_fd);
     stream_open(own.in_fd, own.out_fd, (own.oom_fd >= 0 ? 1 : 0) | (own.init ? 2 : 0));

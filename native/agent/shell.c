@@ -115,7 +115,7 @@ static void leftovers_fired(struct timer *timer) {
 static void shell_ended(struct process *process, int status, const struct rusage *usage, bool alone) {
     struct shell *shell = (struct shell *)((char *)process - offsetof(struct shell, process));
     shell->ended = true;
-    if (!alone && process_strays(process->mark)) {
+    if (!alone && process_strays(process->mark, process->pid)) {
         shell_kill(shell);
         shell->leftovers_until_ns = now_ns() + 2000 * MILLISECOND_NS;
         timer_set(&shell->leftovers, now_ns() + MILLISECOND_NS / 4);

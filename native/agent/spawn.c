@@ -20,14 +20,18 @@
 
 #include "core.h"
 
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
 struct failure {
     volatile int step, errnum;
 };
 
 struct prepared { /* what the child needs and must not work out itself */
     const struct spawn *spawn;
-    const char *path; /* to search; NULL: argv[0] is a path */
-    bool switch_user;
+    const char *path;       /* to search; NULL: argv[0] is a path */
+    bool switch_user, copy; /* copy: of our memory, and without our descriptors */
     gid_t groups[GROUP_LIMIT];
     int group_count;
     struct failure *failure;
@@ -38,22 +42,34 @@ static struct rlimit open_files; /* 0: leave them */
 static uid_t own_uid;
 static gid_t own_gid;
 
-#ifdef DUTYFREE_SANITIZE
-/* AddressSanitizer's own memory does not survive a child that shares it: there the child gets a copy, and this page. */
-static struct failure *shared_failure(void) {
+/* For a child with a copy of our memory, which has just this page in common with us. */
+static struct failure *common_failure(void) {
     static struct failure *page;
     if (!page)
         page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return page;
 }
-#define START_CHILD() ((pid_t)syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0, 0, 0, 0))
+#define START_COPY() ((pid_t)syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0, 0, 0, 0))
+
+#ifdef DUTYFREE_SANITIZE
+/* AddressSanitizer's own memory does not survive a child that shares it. */
+#define START_CHILD() START_COPY()
+#define SHARED_FAILURE() common_failure()
 #else
-static struct failure *shared_failure(void) {
-    static struct failure failure;
-    return &failure;
-}
 #define START_CHILD() vfork()
+#define SHARED_FAILURE() (&own_failure)
+static struct failure own_failure;
 #endif
+
+/* With fs.suid_dumpable at 1 the kernel lets others of the same ids look into whoever changes to another user, and into
+ * all who share memory with it: us. */
+static bool change_of_user_opens(void) {
+    static int fd = -1;
+    char value = '0';
+    if (fd < 0)
+        fd = open("/proc/sys/fs/suid_dumpable", O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && pread(fd, &value, 1, 0) == 1 && value == '1';
+}
 
 void spawn_open(int score_fd, unsigned files) {
     struct rlimit own;
@@ -132,6 +148,8 @@ static _Noreturn void run_child(const struct prepared *prepared) {
     }
     if (open_files.rlim_max)
         setrlimit(RLIMIT_NOFILE, &open_files);
+    if (prepared->copy)
+        syscall(SYS_close_range, SPAWN_HIGH_FD + SPAWN_HIGH_COUNT, ~0u, 0);
     if (prepared->switch_user)
         become_user(prepared);
     if (chdir(spawn->cwd) < 0 && !(spawn->cwd_optional && chdir("/") == 0))
@@ -156,7 +174,8 @@ static void prepare(struct prepared *prepared, struct spawn *spawn) {
     }
     prepared->switch_user = spawn->who->uid != own_uid || spawn->who->gid != own_gid;
     prepared->group_count = prepared->switch_user ? user_groups(spawn->who, prepared->groups) : 0;
-    prepared->failure = shared_failure();
+    prepared->copy = prepared->switch_user && change_of_user_opens();
+    prepared->failure = prepared->copy ? common_failure() : SHARED_FAILURE();
     prepared->failure->step = SPAWN_OK;
 }
 
@@ -166,7 +185,7 @@ pid_t agent_spawn(struct spawn *spawn) {
     /* The child inherits our score, so it is raised around its birth: commands die before their agent does. */
     if (own_score_fd >= 0)
         (void)!pwrite(own_score_fd, "300", 3, 0);
-    pid_t pid = START_CHILD();
+    pid_t pid = prepared.copy ? START_COPY() : START_CHILD();
     if (pid == 0)
         run_child(&prepared);
     int clone_errno = errno;

@@ -3,7 +3,10 @@
  * Before exec each command's first process gets a RLIMIT_RTTIME that nobody else has. Every descendant inherits it, it
  * has no effect on processes without a real-time policy, and it can be lowered but not raised again. Marks are given
  * out downwards, so no process can take the mark of a command older than its own. All processes are below us (PID 1 or
- * a subreaper), so a scan looks at our descendants only; one whose mark is not ours belongs where its parent does. */
+ * a subreaper), so a scan looks at our descendants only; one whose mark is not ours belongs where its parent does.
+ *
+ * One that forks and exits all the time can be gone whenever it is looked at. Where all processes of the pid namespace
+ * are ours, one call kills or stops them all, forks under way included. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,7 +25,7 @@
 
 #define MARK_BASE (1ull << 40)
 #define SERIAL_MASK 0xffffffffull
-enum { ROUNDS = 64, LAST_WAITS = 200 };
+enum { ROUNDS = 64, BUSY_LOOKS = 4, LAST_WAITS = 200 };
 
 struct member {
     pid_t pid, parent, session;
@@ -37,7 +40,8 @@ struct scan {
 };
 
 static uint64_t high_bits, next_serial = SERIAL_MASK;
-static bool marks_work;
+static bool marks_work, whole;
+static int load_fd = -1;
 
 void tree_open(void) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -52,6 +56,24 @@ void tree_open(void) {
     uint64_t choices = (most - MARK_BASE) / (SERIAL_MASK + 1) - 1;
     high_bits = MARK_BASE + (random % choices) * (SERIAL_MASK + 1);
     marks_work = true;
+}
+
+void tree_whole(void) {
+    whole = true;
+}
+
+bool tree_is_whole(void) {
+    return whole;
+}
+
+long tree_newest(void) {
+    char text[128];
+    if (load_fd < 0)
+        load_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    ssize_t got = load_fd < 0 ? -1 : pread(load_fd, text, sizeof text - 1, 0);
+    text[got > 0 ? got : 0] = 0;
+    const char *last = strrchr(text, ' ');
+    return last ? strtol(last, NULL, 10) : -1;
 }
 
 bool tree_marks_work(void) {
@@ -199,27 +221,54 @@ static bool remember(struct sent *sent, pid_t pid) {
 }
 
 /* Signals every target not yet signalled, and looks again, until a look finds none. A stopped process does not fork,
- * nor does one with SIGKILL pending, so each phase ends; the rounds bound it all the same. */
-static void sweep(struct scan *scan, int signal, uint64_t mark, pid_t leader, pid_t spare) {
+ * nor does one with SIGKILL pending, so each phase ends; the rounds bound it all the same. True if the last look has
+ * missed nobody. */
+static bool sweep(struct scan *scan, int signal, uint64_t mark, pid_t leader, pid_t spare) {
     struct sent sent = {0};
-    for (int round = 0; round < ROUNDS; round++) {
+    bool steady = false;
+    for (int round = 0, busy = 0; !steady && round < ROUNDS && busy < (whole ? BUSY_LOOKS : 1); round++) {
         bool fresh = false;
+        long newest = tree_newest();
         look(scan, mark, leader);
         for (size_t i = 0; i < scan->count; i++)
             if (is_target(&scan->members[i], mark, spare) && remember(&sent, scan->members[i].pid)) {
                 kill(scan->members[i].pid, signal);
                 fresh = true;
             }
-        if (!fresh)
-            break;
+        steady = !fresh && tree_newest() == newest;
+        busy += !fresh;
     }
     free(sent.pids);
+    return steady;
+}
+
+static bool stands(const struct scan *scan, pid_t pid) {
+    const struct member *member = find(scan, pid);
+    return member && member->state == 'T';
+}
+
+/* Others fork all the time, or one of those that are to die does. Everything stands for the length of a look: the
+ * kernel signals all at once, so that no fork slips by. */
+static void kill_standing(struct scan *scan, uint64_t mark, pid_t leader, pid_t spare) {
+    struct scan before = {0};
+    collect(&before);
+    kill(-1, SIGSTOP);
+    sweep(scan, SIGKILL, mark, leader, spare);
+    for (size_t i = 0; i < scan->count; i++)
+        if (!stands(&before, scan->members[i].pid))
+            kill(scan->members[i].pid, SIGCONT);
+    free(before.members);
 }
 
 void tree_kill(uint64_t mark, pid_t leader, pid_t spare) {
     struct scan scan = {0};
+    if (whole && !spare && process_only(leader)) {
+        kill(-1, SIGKILL);
+        return;
+    }
     sweep(&scan, SIGSTOP, mark, leader, spare);
-    sweep(&scan, SIGKILL, mark, leader, spare);
+    if (!sweep(&scan, SIGKILL, mark, leader, spare) && whole)
+        kill_standing(&scan, mark, leader, spare);
     free(scan.members);
 }
 

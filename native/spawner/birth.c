@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../agent/agent.h"
 #include "mounts.h"
 #include "spawner.h"
 
@@ -126,6 +127,7 @@ static const char *show_host(int tree, const char *place, const char *none, int 
     /* Changing these ids, too, clears the signal that ties us to the spawner's life. */
     if (powers.idmap && (!use_files_as(0) || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0))
         return "be root again";
+    agent_guard();
     errno = saved;
     return mounted && attach(place, root, target) ? NULL : "show a directory of the host";
 }

@@ -261,7 +261,8 @@ _Noreturn static void blank_child(int socket_fd, bool host_network) {
                                         .oom_fd = start.oom ? fds[1] : -1,
                                         .score_fd = -1,
                                         .open_files = start.open_files,
-                                        .init = true});
+                                        .init = true,
+                                        .whole = true});
 }
 
 /* ---- in the spawner ---- */

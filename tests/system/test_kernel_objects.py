@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import platform
+from pathlib import Path
 
 import pytest
 
@@ -118,3 +120,73 @@ def test_the_first_process_tells_nothing_of_the_host():
         {name: f"open('/proc/{name}').read().rstrip(chr(0))" for name in ("1/cmdline", "cmdline", "partitions")}, "0"
     )
     assert seen == {"1/cmdline": "dutyfree-agent", "cmdline": "", "partitions": ""}
+
+
+LOOK = "head -c 1 /proc/1/maps; ls /proc/1/fd/; ls /proc/1/fd/15/"
+
+
+@pytest.fixture
+def dumps_after_changes_of_user():
+    """fs.suid_dumpable at 1, as on machines whose owners debug set-id programs."""
+    place = Path("/proc/sys/fs/suid_dumpable")
+    if os.geteuid() != 0:
+        pytest.skip("only root sets fs.suid_dumpable: sudo make test-all")
+    before = place.read_text()
+    place.write_text("1")
+    yield
+    place.write_text(before)
+
+
+@pytest.mark.usefixtures("dumps_after_changes_of_user")
+def test_the_agent_stays_unreadable_whoever_it_acted_for():
+    async def run():
+        async with dutyfree.connect("native") as substrate, substrate.create(dutyfree.Spec(image="host")) as box:
+            await box.run("true", user="65534")
+            after_command = (await box.run(LOOK)).stdout
+            await box.write("/tmp/of-another", b"", user="65534")
+            return after_command, (await box.run(LOOK)).stdout
+
+    assert asyncio.run(run()) == (b"", b"")
+
+
+CHAIN = """
+import os, sys, time
+end = time.monotonic() + 8
+beats = os.open("/tmp/beats", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+for _ in range(6):
+    if os.fork() == 0:
+        os.setsid()
+        while time.monotonic() < end:
+            os.write(beats, b".")
+            if os.fork() > 0:
+                os._exit(0)
+        os._exit(0)
+"""
+
+
+async def run_chains(box):
+    for _ in range(4):
+        await box.run(["python3", "-c", CHAIN], timeout_s=60)
+        first = (await box.stat("/tmp/beats")).size_bytes
+        await asyncio.sleep(0.2)
+        assert (await box.stat("/tmp/beats")).size_bytes == first
+
+
+def test_processes_that_fork_and_exit_do_not_outlive_their_command():
+    async def run():
+        async with dutyfree.connect("native") as substrate, substrate.create(dutyfree.Spec(image="host")) as box:
+            await run_chains(box)
+
+    asyncio.run(run())
+
+
+def test_nor_beside_another_command_which_lives_on():
+    busy = "for i in $(seq 300); do /bin/true; done; sleep 1; echo lived"
+
+    async def run():
+        async with dutyfree.connect("native") as substrate, substrate.create(dutyfree.Spec(image="host")) as box:
+            other = asyncio.ensure_future(box.run(busy))
+            await run_chains(box)
+            assert (await other).stdout == b"lived\n"
+
+    asyncio.run(run())
