@@ -11,6 +11,7 @@ from collections import Counter
 
 from dutyfree.core.contract import Substrate
 from dutyfree.core.errors import DutyfreeError, Unsupported
+from dutyfree.probe.agent import PROBES as AGENT
 from dutyfree.probe.archive import PROBES as ARCHIVE
 from dutyfree.probe.clock import PROBES as CLOCK
 from dutyfree.probe.contamination import PROBES as CONTAMINATION
@@ -20,11 +21,13 @@ from dutyfree.probe.exhaustion import PROBES as EXHAUSTION
 from dutyfree.probe.file_api import PROBES as FILE_API
 from dutyfree.probe.inode import PROBES as INODE
 from dutyfree.probe.interference import PROBES as INTERFERENCE
+from dutyfree.probe.kernel_memory import PROBES as KERNEL_MEMORY
 from dutyfree.probe.network import PROBES as NETWORK
 from dutyfree.probe.renewal import PROBES as RENEWAL
 from dutyfree.probe.reward import PROBES as REWARD
 from dutyfree.probe.score import PROBES as SCORE
 from dutyfree.probe.strain import PROBES as STRAIN
+from dutyfree.probe.table import PROBES as TABLE
 from dutyfree.probe.verdict import Group, Probe, Verdict, broke, untried
 
 __all__ = ["CATALOGUE", "Group", "Probe", "Verdict", "judge"]
@@ -49,6 +52,9 @@ def _assemble() -> tuple[Probe, ...]:
         EGRESS,
         CLOCK,
         INODE,
+        KERNEL_MEMORY,
+        TABLE,
+        AGENT,
     )
     probes = sorted((probe for group in groups for probe in group), key=lambda probe: probe.id)
     twice = [number for number, count in Counter(probe.id for probe in probes).items() if count > 1]

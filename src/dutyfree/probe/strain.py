@@ -15,9 +15,11 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from dutyfree.core.contract import Substrate
+from dutyfree.core.errors import SandboxLost
 from dutyfree.core.spec import Spec
 from dutyfree.probe.canary import marked_processes
 from dutyfree.probe.exhaustion import beside, judged
@@ -95,8 +97,8 @@ async def deep_tree(substrate: Substrate) -> Verdict:
     return judged(fault, actions, f"{made} nested directories were gone in {took:.2f} s")
 
 
-async def _while_full(
-    culprit: Stage, name: str, check: Callable[[], str | None], **arguments: object
+async def while_full(
+    culprit: Stage, name: str, check: Callable[[], Awaitable[str | None]], **arguments: object
 ) -> tuple[str | None, str]:
     """Let the attempt take all it can get and hold it while the host checks; the fault, and what was held."""
     running = await culprit.box.start(culprit.command(name, hold=True, **arguments), stdin=None, timeout_s=60)
@@ -106,13 +108,14 @@ async def _while_full(
             said += chunk
             if b"full\n" in said:
                 break
-        fault = await asyncio.to_thread(check)
+        fault = await check()
         await running.close_stdin()
         async for _, chunk in running:
             said += chunk
     finally:
-        await running.kill()
-        await running.wait()
+        with suppress(SandboxLost):  # what it held may take longer to let go than a kill may last
+            await running.kill()
+            await running.wait()
     return fault, said.splitlines()[-1].decode(errors="replace") if said else "nothing was said"
 
 
@@ -124,7 +127,7 @@ def _holding(
         wanted = {"pids": 256, "memory_bytes": 4 * _MEMORY_BYTES}
         limits = {limit: value for limit, value in wanted.items() if limit in substrate.capabilities.limits}
         async with stage(substrate, **limits) as culprit, stage(substrate) as sibling:
-            fault, said = await _while_full(culprit, name, check, **arguments)
+            fault, said = await while_full(culprit, name, partial(asyncio.to_thread, check), **arguments)
             async with substrate.create(Spec(network=sibling.box.network)) as later:
                 new = await later.run(["true"], timeout_s=30)
             actions = 1 if await sibling.alive() else -1

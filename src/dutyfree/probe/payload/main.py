@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from dutyfree.probe.payload import (
+    agent,
     bomb,
     device,
+    hoard,
     inode,
     linger,
     look,
@@ -26,7 +28,7 @@ Attempt = Callable[..., dict[str, Any]]
 
 ATTEMPTS: dict[str, Attempt] = {
     name: attempt
-    for module in (bomb, device, inode, linger, look, meddle, mount, net, posture, state, strain, surface)
+    for module in (agent, bomb, device, hoard, inode, linger, look, meddle, mount, net, posture, state, strain, surface)
     for name, attempt in module.ATTEMPTS.items()
 }
 

@@ -122,6 +122,8 @@ def inherited() -> dict[str, Any]:
         "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
         "ignored": sorted(one for one in signal.valid_signals() if signal.getsignal(one) is signal.SIG_IGN),
         "nice": os.nice(0),
+        "scheduler": os.sched_getscheduler(0),
+        "processors": len(os.sched_getaffinity(0)),
         "umask": umask,
     }
 

@@ -52,6 +52,19 @@ def sync_storm(seconds: float) -> dict[str, Any]:
     return {"done": done}
 
 
+def flush() -> dict[str, Any]:
+    """Ask for everything to be written: of the machine, and of every file system that can be named."""
+    os.sync()
+    asked = done = 0
+    for place in ("/", "/usr/bin", "/usr/bin/env", "/etc", "/tmp", "/dev/null", "/dev/shm", "/proc", "/sys"):  # noqa: S108
+        with suppress(OSError):
+            fd = os.open(place, os.O_RDONLY)
+            asked += 1
+            done += _LIBC.syncfs(fd) == 0
+            os.close(fd)
+    return {"asked": asked, "done": done}
+
+
 def missing_names(count: int) -> dict[str, Any]:
     """Ask for names that are not there: the kernel remembers each."""
     for number in range(count):
@@ -99,6 +112,7 @@ ATTEMPTS = {
     "thrash": thrash,
     "deep-tree": deep_tree,
     "sync-storm": sync_storm,
+    "flush": flush,
     "missing-names": missing_names,
     "watches": watches,
     "namespaces": namespaces,
