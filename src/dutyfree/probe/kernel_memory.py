@@ -36,7 +36,6 @@ WAYS = {
     133: ("file-locks", ["locks"]),
     134: ("access-lists", ["access lists"]),
     139: ("poll-tables", ["poll"]),
-    140: ("directory-caches", ["directories"]),
     141: ("socket-options", ["memberships", "keys", "filters"]),
 }
 """By number: the name, and the attempts, each in a sandbox of its own."""
@@ -84,7 +83,7 @@ class Watch:
         return min(available, kernel + charged)
 
 
-async def hoarding(box: Stage, ways: list[str], stop_bytes: int, *, processes: int = 2) -> str:
+async def hoarding(box: Stage, ways: list[str], stop_bytes: int, *, processes: int = 4) -> str:
     """Let it take what it can get; what it says about that, or how it ended."""
     tried = await box.attempt(
         "hoard", what=ways, most_bytes=stop_bytes, seconds=_SECONDS, processes=processes, timeout_s=60
