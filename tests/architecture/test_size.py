@@ -30,7 +30,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACK
 
 SMALL = 60
 MOST = {
-    "files": 400,
+    "files": 408,
     "lines": 49_000,
     "files under 60 lines": 102,
     "folders below substrates": 23,

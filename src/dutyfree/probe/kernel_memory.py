@@ -1,8 +1,8 @@
 """Probes 119 to 122, 133, 134 and 139 to 141: memory that the kernel spends on a sandbox without charging it to anybody.
 
-Each is judged by what the whole machine has left. Two readings are taken, because others use the machine too: by how much
-`MemAvailable` falls, and by how much that grows which the kernel cannot give back. The smaller one counts, of up to three
-tries. Every attempt stops by itself.
+Each is judged by what the whole machine has left. Others use the machine too, so two readings are taken: by how much
+`MemAvailable` falls, and by how much that grows which the kernel cannot give back. The smaller one
+counts, of up to three tries. Every attempt stops by itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Probes 123 to 126, 130 and 142: tables of the whole machine, of which one sandbox must not take all.
 
-While the culprit holds all it could get, the host, as an ordinary user where that matters, and a new sandbox must get theirs.
+While the culprit holds all it could get, an ordinary user of the host, a sibling and a new sandbox must get theirs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Taking kernel memory that nobody may be charged for. Each attempt says where it has come to, and stops at its bound.
 
-An attempt is a generator that yields after every step, so that one loop can bound all of them: by the memory that the whole
-machine has left, by time, and by the kernel's refusal.
+An attempt is a generator that yields after every step, so that one loop can bound all of them: by what the kernel of
+the machine holds, by time, and by a refusal.
 """
 
 from __future__ import annotations
