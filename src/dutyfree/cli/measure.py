@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -64,6 +65,7 @@ def add_arguments(parser: Parser) -> None:
     add("--cpus", type=float, metavar="N", help="limit each sandbox, where the substrate can")
     add("--memory-mib", type=_positive, metavar="N", help="limit each sandbox, where the substrate can")
     add("--storage", choices=["memory", "disk"], default="memory", help="where sandboxes write (default: %(default)s)")
+    add("--json", action="store_true", help="end with one JSON object instead of two lines")
     add("--loop", action="store_true", help="a whole small RL training run per trial, instead of the tiers")
     add("--trace", type=Path, metavar="FILE", help="replay a recorded trajectory instead of the tiers")
     add("--trace-image", metavar="I", help="the image it ran in, where the file does not say")
@@ -117,6 +119,10 @@ async def _measure(args: argparse.Namespace, console: Console) -> int:
         _announce(prepared, console)
         failed = await _run(args.output, prepared, choices, console)
     trials = sum(len(cohort) for cohort in prepared.todo)
+    if args.json:
+        told = {"directory": str(args.output), "trials": trials, "there_before": prepared.done, "failed": failed}
+        print(json.dumps(told))
+        return 0
     print(f"{trials} trials measured, {prepared.done} were there before, {failed} failed: {args.output}")
     print(f"next: dutyfree report {args.output}")
     return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 from dutyfree.cli.parser import Parser
@@ -23,6 +25,7 @@ def add_arguments(parser: Parser) -> None:
     add(
         "--price", type=_price, default=0.10, metavar="X", help="of a worker-hour (default: %(default)s, an assumption)"
     )
+    add("--json", action="store_true", help="for programs")
     add("--currency", default="USD", metavar="CODE", help="of the price (default: %(default)s)")
 
 
@@ -41,6 +44,10 @@ def run(args: argparse.Namespace) -> int:
         currency=args.currency,
     )
     found = load(args.directory)
+    if args.json:
+        rows = [asdict(table) for table in tables(results(found.records), scale)]
+        print(json.dumps({"warnings": [str(problem) for problem in found.problems], "tables": rows}, indent=2))
+        return 0
     for problem in found.problems:
         print(f"warning: {printable(str(problem))}")
     for table in tables(results(found.records), scale):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def add_arguments(parser: Parser) -> None:
         nargs="+",
         help="of records; several runs of the same host are reported as one, in the first",
     )
+    parser.add_argument("--json", action="store_true", help="what was written where, for programs")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,6 +40,11 @@ def run(args: argparse.Namespace) -> int:
     from dutyfree.report.build import build  # noqa: PLC0415 - matplotlib and scipy, only where they are used
 
     report = build(args.directory, args.output)
+    html = report.html.resolve()
+    if args.json:
+        words = {"sentence": report.sentence, "overhead": report.overhead, "warnings": list(report.warnings)}
+        print(json.dumps({"html": str(html), "summary": str(html.with_name("summary.json")), **words}, indent=2))
+        return 0
     table = RichTable(title=report.headline.title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for i, column in enumerate(report.headline.columns):
         table.add_column(column, justify="left" if i < 3 else "right", no_wrap=True)
@@ -53,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"warning: {printable(line)}")
     if len(report.warnings) > SHOWN_WARNINGS:
         print(f"and {len(report.warnings) - SHOWN_WARNINGS} more warnings, in the report")
-    print(f"report: {report.html.resolve()}")
+    print(f"report: {html}")
     return 0
 
 

@@ -29,6 +29,7 @@ def add_arguments(parser: Parser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     build = verbs.add_parser("build", help="build what a declaration asks for and is not there yet")
     build.add_argument("file", type=Path, help="TOML, or JSON if it is called .json")
+    build.add_argument("--json", action="store_true", help="one JSON object a line for each stage")
     show = verbs.add_parser("list", help="what was built here, and whether it is still kept")
     show.add_argument("--json", action="store_true", help="for programs")
     log = verbs.add_parser("log", help="what the last build of a stage said")
@@ -53,7 +54,7 @@ async def _build(args: argparse.Namespace) -> int:
     spec = load(args.file)
     async with open_pool(args.substrate, settings=Settings(demand=False)) as pool:
         try:
-            await pool.build(spec, _say)
+            await pool.build(spec, _say_json if args.json else _say)
         except StageFailed as error:
             print(f"dutyfree: {printable(error.message)}; the log ends:\n{error.log_tail}", file=sys.stderr)
             print(f"dutyfree: the whole log: dutyfree stage log {error.key[:12]} -s {args.substrate}", file=sys.stderr)
@@ -64,6 +65,10 @@ async def _build(args: argparse.Namespace) -> int:
 def _say(step: Step) -> None:
     how = f"built in {step.took_s:.2f} s" if step.built else "was there already"
     print(f"{step.key[:12]}  {printable(step.name)}: {how}", flush=True)
+
+
+def _say_json(step: Step) -> None:
+    print(json.dumps(asdict(step)), flush=True)
 
 
 async def _list(args: argparse.Namespace) -> int:

@@ -1,9 +1,11 @@
 """What people expect of a command line: did-you-mean, a config file, variables, completion, a log."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -150,3 +152,18 @@ def test_python_m_dutyfree_is_the_command_line():
 def test_every_setting_has_a_variable_and_a_meaning():
     assert all(one.variable == f"DUTYFREE_{one.key.upper()}" and one.meaning and one.default for one in SETTINGS)
     assert os.environ["DUTYFREE_CONFIG"] == ""
+
+
+def test_what_programs_may_want_to_read_is_there_as_json(tmp_path):
+    def said(*words):
+        return json.loads(subprocess.run([*DUTYFREE, *words, "--json"], capture_output=True, check=True).stdout)
+
+    run = str(tmp_path / "run")
+    measured = said(
+        "measure", "-s", "noop", "-s", "host", "--tier", "T0", "--steps", "0,10", "--trials", "2", "-o", run
+    )
+    assert measured == {"directory": run, "trials": 10, "there_before": 0, "failed": 0}
+    found = said("report", run)
+    assert json.loads(Path(found["summary"]).read_text())
+    assert Path(found["html"]).exists()
+    assert said("project", run)["tables"][0]["rows"]
