@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,31 @@ def test_the_programme_of_the_readme_runs_on_every_substrate_it_names(name: str)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert name == "noop" or "hello from" in done.stdout
+
+
+def commands_of_the_readme() -> list[str]:
+    text = (EXAMPLES.parent / "README.md").read_text().partition("## On the command line\n")[2].partition("\n\n")[0]
+    return [line.strip().partition("   ")[0] for line in text.splitlines()]
+
+
+def test_the_commands_of_the_readme_work_in_their_order_when_pasted(tmp_path: Path) -> None:
+    commands = commands_of_the_readme()
+    assert [command.split()[1] for command in commands] == ["demo", "doctor", "run", "run", "run", "measure", "report"]
+    (tmp_path / "mine").write_text("")
+    few = " -s host -s noop --tier T0 --steps 0 --trials 2"
+    for command in commands:
+        words = (
+            f"{command}{few}"
+            if " measure " in command
+            else f"{command.replace(' -it', '')} -- true"
+            if "-it" in command
+            else command
+        )
+        if "--memory" in command and os.geteuid() != 0:
+            continue  # limits are for root
+        done = subprocess.run(
+            ["bash", "-c", words.replace("dutyfree", f"{sys.executable} -m dutyfree", 1)],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (words, done.stderr)
+        assert "--upload" not in command or done.stdout == "mine\n"
