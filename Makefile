@@ -75,6 +75,9 @@ chaos: develop ## MINUTES=2 of load and faults mixed by a seed (SEED=N plays one
 contamination: develop ## markers planted before each of 10,000 resets (RESETS=N), and how many were found after: none
 	$(BIN)/python -m benchmarks.contamination --resets $(or $(RESETS),10000)
 
+judges: develop ## every framework's own tests on its adapter, each in a cached environment; writes docs/reference/frameworks.md
+	DUTYFREE_JUDGES=write $(BIN)/python -m pytest tests/judges
+
 fuzz: develop ## coverage-guided fuzzers, FUZZ_SECONDS=600 each (SEED=N plays one again, TARGETS="agent client" picks); findings in out/fuzz
 	$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),600) $(if $(SEED),--seed $(SEED)) $(TARGETS)
 

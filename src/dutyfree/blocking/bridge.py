@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from dutyfree.blocking.turn import HeldSignals, TurnLoop, Watch
 from dutyfree.core.errors import Misuse
 from dutyfree.core.home import INHERITED, own
+from dutyfree.core.pending import finish
 
 T = TypeVar("T")
 
@@ -72,6 +74,21 @@ class Bridge:
             work.close()
         else:
             self.call(work)
+
+    async def reach(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop for a caller that runs another one. Cancelled: it is cancelled, to its end."""
+        job = Reached(self._loop, work, asyncio.get_running_loop())
+        self._jobs.add(job)
+        self._submit(job.start, job)
+        try:
+            await job.ended.wait()
+        except asyncio.CancelledError:
+            self._submit(job.cancel, job)
+            await finish(job.end())
+            raise
+        finally:
+            self._jobs.discard(job)
+        return job.result()
 
     def close(self) -> None:
         """Cancel what runs, end the loop and wait for its thread. Calling it twice is fine."""
@@ -266,3 +283,25 @@ class Job(Generic[T]):
         self.over = True
         if self._waiter is not None and self._waiter.locked():
             self._waiter.release()
+
+
+class Reached(Job[T]):
+    """A job whose caller waits in an event loop of its own."""
+
+    __slots__ = ("_theirs", "ended")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], theirs: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(loop, work, lambda _job: None)
+        self._theirs = theirs
+        self.ended = asyncio.Event()
+
+    async def end(self) -> None:
+        """Until it is over."""
+        await self.ended.wait()
+
+    def _end(self) -> None:
+        super()._end()
+        with suppress(RuntimeError):  # their loop is closed: nobody waits any more
+            self._theirs.call_soon_threadsafe(self.ended.set)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from dutyfree.blocking.bridge import Bridge
 from dutyfree.blocking.part import Forward, Mirror, Process, Shell, Snapshot
@@ -43,6 +43,11 @@ class Sandbox(Mirror):
 
     def __exit__(self, *exc: object) -> None:
         self.destroy()
+
+    @property
+    def twin(self) -> contract.Sandbox:
+        """The asynchronous sandbox, whose calls belong to the connection's own loop: see `Substrate.reach`."""
+        return self._sandbox
 
     @property
     def alive(self) -> bool:
@@ -197,6 +202,10 @@ class Substrate(Mirror):
         """A sandbox as `spec` says: destroy it, or use it as a block."""
         return Sandbox(self._bridge, self._bridge.call(awaited(self._substrate.create(spec))))
 
+    async def create_async(self, spec: Spec | None = None) -> Sandbox:
+        """`create` for a caller that runs an event loop of its own: that loop goes on meanwhile."""
+        return Sandbox(self._bridge, await self._bridge.reach(awaited(self._substrate.create(spec))))
+
     def holds(self, image: str) -> bool:
         """Whether `create` could start from this image at once."""
         return self._bridge.call(self._substrate.holds(image))
@@ -208,6 +217,10 @@ class Substrate(Mirror):
     def remove_snapshot(self, key: str) -> None:
         """Give up the snapshot of that key."""
         self._bridge.call(self._substrate.remove_snapshot(key))
+
+    async def reach(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await a call of the asynchronous twin from an event loop of the caller's: `reach(box.twin.run("true"))`."""
+        return await self._bridge.reach(work)
 
     def close(self) -> None:
         """Destroy what is left, release everything, end the loop's thread. Calling it twice is fine."""
