@@ -77,6 +77,9 @@ class Bridge:
 
     async def reach(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop for a caller that runs another one. Cancelled: it is cancelled, to its end."""
+        if self._inherited:
+            work.close()
+            raise Misuse(INHERITED)
         job = Reached(self._loop, work, asyncio.get_running_loop())
         self._jobs.add(job)
         self._submit(job.start, job)
