@@ -30,15 +30,16 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACK
 
 SMALL = 60
 MOST = {
-    "files": 408,
-    "lines": 49_000,
+    "files": 420,
+    "lines": 51_000,
     "files under 60 lines": 102,
     "folders below substrates": 23,
     "docstrings that begin with What, How, Where, Why or Who": 340,
     "prose lines over 120 characters in Markdown": 653,
     "docstring lines over 120 characters": 94,
 }
-"""Today's counts, with room for work that lands at the same time. The design's: 230 files, 36,000 lines, 24, 7, 0, 0, 0."""
+"""Today's counts, with room for work that lands at the same time, and for the old bases of drivers, which go when the last
+driver stands on the kit. The design's: 230 files, 36,000 lines, 24, 7, 0, 0, 0."""
 
 
 def documented(path: Path) -> Iterator[str]:

@@ -218,6 +218,11 @@ def is_refusal(words: str) -> bool:
     return _REFUSED.match(words) is not None
 
 
+def refusal_of(words: str) -> str | None:
+    """Give the words back if they are a runtime's, about a process that it did not start."""
+    return words if is_refusal(words) else None
+
+
 def is_user_refusal(words: str) -> bool:
     """The substrate does not know the user it was asked for."""
     return _USER.search(words) is not None
@@ -262,3 +267,10 @@ def shell_word(word: bytes) -> str:
                 "ends in a newline and is not UTF-8: this interface cannot carry both", field="command"
             ) from None
         return f"\"$(printf '{octal}')\""
+
+
+def exec_flags(call: ExecCall) -> list[str]:
+    """Spell a call's variables, directory and user as `docker exec` and `podman exec` take them."""
+    flags = [f"--env={name}={value}" for name, value in call.env.items()]
+    flags += [f"--workdir={call.cwd}"] if call.cwd else []
+    return flags + ([f"--user={call.user}"] if call.user else [])

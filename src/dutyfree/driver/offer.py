@@ -1,24 +1,51 @@
-"""What a spec asks against what a substrate declares: `Unsupported` for the difference. For any driver."""
+"""Say what a driver offers, and check what a spec asks against it: `Unsupported` for the difference."""
 
 from __future__ import annotations
 
-from dutyfree.core.contract import Capabilities
+from typing import Any
+
+from dutyfree.core.contract import Capabilities, Dispatch, strictest_network
 from dutyfree.core.egress import Egress
 from dutyfree.core.errors import Unsupported
-from dutyfree.core.spec import ISOLATION_ORDER, Spec
+from dutyfree.core.spec import ISOLATION_ORDER, Network, Spec
+
+__all__ = ["EXEC_NOTES", "capabilities_for", "check_offered", "strictest_network"]
+
+EXEC_NOTES = {
+    "dispatch": "the command's own time is what lies above the cheapest exec call seen: an exec does not tell its start",
+    "stream": "not offered over an exec call per command; use dispatch=agent",
+    "terminal": "as stream",
+    "shell": "as stream",
+    "forward": "as stream",
+    "process_tree": "processes are found by an environment variable: one that clears its environment survives a timeout",
+}
+"""What an exec call per action cannot promise; for capabilities."""
+
+_BY_AGENT = ("stream", "terminal", "shell", "forward", "process_tree")
 
 
-def check_offered(spec: Spec, offered: Capabilities, *, driver: str) -> None:
+def capabilities_for(dispatch: Dispatch, **offered: Any) -> Capabilities:
+    """Add to what a driver offers what the kit does for it: with the agent its abilities, with exec calls the notes."""
+    for name in ("networks", "storages", "limits"):
+        offered[name] = frozenset(offered.get(name, ()))
+    if dispatch == "agent":
+        offered = {**dict.fromkeys(_BY_AGENT, True), **offered}
+    else:
+        offered["notes"] = {**EXEC_NOTES, **offered.get("notes", {})}
+    return Capabilities(dispatch=dispatch, **offered)
+
+
+def check_offered(spec: Spec, network: Network | Egress, offered: Capabilities, *, driver: str) -> None:
     """Raise for the first thing that is asked and not offered, with the driver's own note on it."""
     for limit in spec.limits.given():
         if limit not in offered.limits:
             raise _refusal("limits", f"limits.{limit} is not enforced", offered, driver)
-    if isinstance(spec.network, Egress):
+    if isinstance(network, Egress):
         if not offered.egress:
             raise _refusal("egress", "network Egress(...) is not offered", offered, driver)
-    elif spec.network not in offered.networks:
+    elif network not in offered.networks:
         have = " or ".join(sorted(offered.networks))
-        raise _refusal("networks", f"network {spec.network!r} is not offered, only {have}", offered, driver)
+        raise _refusal("networks", f"network {network!r} is not offered, only {have}", offered, driver)
     if spec.storage not in offered.storages:
         raise _refusal("storages", f"storage {spec.storage!r} is not offered", offered, driver)
     if spec.user is not None and not offered.users:

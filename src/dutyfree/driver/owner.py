@@ -1,4 +1,4 @@
-"""Whose is it? Marks on what outlives its maker (containers, bundles, pods), and the judgement whether that one still lives.
+"""Mark containers, bundles and pods with their owner, and judge whether that owner still lives.
 
 An owner is a process of one boot of one machine, told from a later process with the same number by its start time. What
 another machine made is never judged here.

@@ -67,8 +67,8 @@ async def run_program(*argv: str) -> ProgramEnd:
 
 
 async def stream_program(argv: Sequence[str], call: ExecCall, sink: Sink) -> ProgramEnd:
-    """Run a program that is an exec call (`runc exec`, `ssh`): input and output go by sockets, and nothing is kept but
-    the beginning of stderr.
+    """Run a program that is an exec call (`runc exec`, `ssh`): input and output go by sockets, and nothing of them is
+    kept but the beginning of stderr, or of stdout where stderr is empty.
     """
     pairs = [socket.socketpair() for _ in range(3)]
     ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
@@ -89,7 +89,7 @@ async def stream_program(argv: Sequence[str], call: ExecCall, sink: Sink) -> Pro
     try:
         code = await exit_of(process)
         await drains
-        return ProgramEnd(code=code, output=heard.stderr.decode(errors="replace"))
+        return ProgramEnd(code=code, output=(heard.first[STDERR] or heard.first[STDOUT]).decode(errors="replace"))
     finally:
         feeder.cancel()
         drains.cancel()
@@ -99,16 +99,16 @@ async def stream_program(argv: Sequence[str], call: ExecCall, sink: Sink) -> Pro
 
 
 class _Heard:
-    """A sink in front of another one, which remembers how stderr began."""
+    """A sink in front of another one, which remembers how each stream began."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self.stderr = b""
+        self.first = {STDOUT: b"", STDERR: b""}
 
     async def add(self, stream: int, data: bytes) -> None:
         """Hand it on."""
-        if stream == STDERR and len(self.stderr) < _FIRST:
-            self.stderr = (self.stderr + data)[:_FIRST]
+        if len(self.first[stream]) < _FIRST:
+            self.first[stream] = (self.first[stream] + data)[:_FIRST]
         await self._sink.add(stream, data)
 
 

@@ -1,6 +1,6 @@
-"""`SandboxProxy`: a sandbox whose actions are another one's. For whoever hands out sandboxes with an end or a state of their own.
+"""`SandboxProxy`: a sandbox that forwards every action to another one. Leases of a pool are such sandboxes.
 
-Knows nothing of what lies beneath; snapshots, forks, resets and the end are the subclass's to say.
+Knows nothing of the sandbox beneath. Snapshots, forks, resets and the end are written by the subclass.
 """
 
 from __future__ import annotations

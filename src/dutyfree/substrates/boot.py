@@ -19,10 +19,10 @@ from dutyfree.core.errors import DriverError, SandboxLost, Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import Timeline, now_ns
+from dutyfree.driver.sandbox import Expiry
 from dutyfree.guest.link import Link
 from dutyfree.guest.sandbox import AgentSandbox
 from dutyfree.guest.transport import Transport
-from dutyfree.substrates.expiry import Expiry
 
 HELLO_TIMEOUT_S = 60.0
 """For a substrate that is slow by nature on a machine in distress."""
@@ -147,7 +147,7 @@ class _Fate:
             self._why = why
             self._ending = asyncio.ensure_future(box.destroy())
 
-        self._expiry = Expiry(self._birth.spec, lose)
+        self._expiry = Expiry(self._birth.spec.lifetime_s, None, lose)
 
     async def reason(self) -> str | None:
         """For those whose calls were cut off."""

@@ -22,7 +22,7 @@ from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.driver.exec_call import Execute
 from dutyfree.driver.exec_command import DispatchFloor
-from dutyfree.driver.offer import check_offered
+from dutyfree.driver.offer import check_offered, strictest_network
 from dutyfree.image.resolve import BUILD_BENCH, Image, resolve
 from dutyfree.image.store import Store
 from dutyfree.substrates.api.sandbox import ApiSandbox
@@ -44,7 +44,7 @@ class OwningSubstrate(Substrate):
         start_ns = now_ns()
         if self._closed:
             raise Misuse("the substrate is closed", driver=self.name)
-        check_offered(spec, self.capabilities, driver=self.name)
+        check_offered(spec, spec.network or strictest_network(self.capabilities), self.capabilities, driver=self.name)
         box = await self._make(spec, self._name(), start_ns)
         self._boxes.add(box)
         return box

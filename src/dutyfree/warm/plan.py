@@ -34,10 +34,10 @@ class Plans:
 
     async def find(self, spec: Spec) -> Plan:
         """Look at the image, and at local files if these stages have not been seen yet. Raises as `create` does."""
-        check_offered(spec, self._offered, driver=self._driver)
+        network = spec.network or strictest_network(self._offered)
+        check_offered(spec, network, self._offered, driver=self._driver)
         key = _key(spec)
         chain = await self._chain(spec, self._plans.get(key))
-        network = spec.network or strictest_network(self._offered)
         if spec.network is None:
             spec = replace(spec, network=network)
         plan = Plan(

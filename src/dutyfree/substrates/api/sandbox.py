@@ -16,10 +16,10 @@ from dutyfree.core.pending import finish
 from dutyfree.core.spec import check_timeout
 from dutyfree.driver.exec_call import ExecCall, ExecEnd, Execute, Sink
 from dutyfree.driver.exec_command import DispatchFloor, Runner
+from dutyfree.driver.sandbox import Expiry
 from dutyfree.guest.argument import output_limit
 from dutyfree.substrates.api import file, transfer
 from dutyfree.substrates.boot import Birth
-from dutyfree.substrates.expiry import Expiry
 
 API_NOTES = {
     "dispatch": "the command's own time is what lies above the cheapest exec call seen: an exec does not tell its start",
@@ -59,7 +59,9 @@ class ApiSandbox(Sandbox):
         self._why: str | None = None
         self._end: asyncio.Task[None] | None = None
         self._lost: asyncio.Event = asyncio.Event()
-        self._expiry = Expiry(birth.spec, self.lose, lambda: None if self._busy else self._used)
+        self._expiry = Expiry(
+            birth.spec.lifetime_s, birth.spec.idle_s, self.lose, lambda: None if self._busy else self._used
+        )
 
     @property
     def alive(self) -> bool:

@@ -54,4 +54,4 @@ def ask(path: str, what: str) -> dict[str, Any] | list[Any] | str:
         return f"it is no engine: {error}"
     finally:
         connection.close()
-    return answer if isinstance(answer, dict) else "it is no engine"
+    return answer if isinstance(answer, dict | list) else "it is no engine"

@@ -13,7 +13,7 @@ from dutyfree.core.contract import Availability, Capabilities, Driver, Sandbox, 
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
-from dutyfree.driver.offer import check_offered
+from dutyfree.driver.offer import check_offered, strictest_network
 from dutyfree.driver.owner import owner_mark
 from dutyfree.substrates.host.directory import make_directory, sweep_orphans
 from dutyfree.substrates.host.sandbox import HostSandbox
@@ -99,7 +99,7 @@ class HostSubstrate(Substrate):
         self._check_image(spec.image)
         if spec.cwd is not None and not os.path.isdir(spec.cwd):
             raise Misuse(f"{spec.cwd!r} is not a directory", field="cwd", driver=self.name)
-        check_offered(spec, self.capabilities, driver=self.name)
+        check_offered(spec, spec.network or strictest_network(self.capabilities), self.capabilities, driver=self.name)
 
     def _arm(self, box: HostSandbox) -> None:
         loop, timers = asyncio.get_running_loop(), self._boxes[box]

@@ -23,7 +23,7 @@ from dutyfree.core.errors import DriverError, Misuse, Unavailable
 from dutyfree.core.pending import finish, finish_all
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
-from dutyfree.driver.offer import check_offered
+from dutyfree.driver.offer import check_offered, strictest_network
 from dutyfree.driver.program import exit_of
 from dutyfree.substrates.boot import Birth, Defaults, agent_program, boot_agent
 from dutyfree.substrates.login.client import Client
@@ -77,7 +77,7 @@ class SshSubstrate(Substrate):
             raise Misuse("the substrate is closed", driver=self.name)
         if spec.image != "host":
             raise Misuse(f"{spec.image!r} is not known: there is only 'host'", field="image", driver=self.name)
-        check_offered(spec, self.capabilities, driver=self.name)
+        check_offered(spec, spec.network or strictest_network(self.capabilities), self.capabilities, driver=self.name)
         name = f"dutyfree-ssh-{os.getpid()}-{next(self._numbers)}-{os.urandom(4).hex()}"
         place = f"{'/dev/shm' if spec.storage == 'memory' else '/tmp'}/{name}"  # noqa: S108 - fails if it is there already
         box = self._boxes[name] = await self._boot(spec, name, place, start_ns)

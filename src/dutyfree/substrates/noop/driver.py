@@ -20,7 +20,7 @@ from dutyfree.core.errors import Misuse, SandboxLost
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.spec import Spec, check_env, check_path, check_timeout
 from dutyfree.core.timeline import Timeline, now_ns
-from dutyfree.driver.offer import check_offered
+from dutyfree.driver.offer import check_offered, strictest_network
 from dutyfree.guest.argument import command_items, input_bytes, output_limit, whole
 from dutyfree.guest.transfer import local_path
 from dutyfree.substrates.noop.tree import Tree
@@ -159,7 +159,7 @@ class NoopSubstrate(Substrate):
             raise Misuse("the substrate is closed", driver=self.name)
         if spec.image != "host":
             raise Misuse(f"{spec.image!r} is not known: there is only 'host'", field="image", driver=self.name)
-        check_offered(spec, self.capabilities, driver=self.name)
+        check_offered(spec, spec.network or strictest_network(self.capabilities), self.capabilities, driver=self.name)
         box = NoopSandbox(next(self._numbers), spec)
         self._boxes.append(box)
         made_ns = now_ns()
