@@ -267,13 +267,13 @@ def test_the_command_line_pulls_verifies_and_collects(locked: str, layout: Path,
         return done.stdout + done.stderr
 
     said = dutyfree("pull", f"{locked}/team/app:v1", "--user", "me", "--password-stdin", stdin="secret\n")
-    assert said.startswith("app: 2.9 MiB, 2 layers, key ")
+    assert said.startswith("app-v1: 2.9 MiB, 2 layers, key ")
     assert "is taken" in dutyfree("pull", f"{locked}/team/app:v1", code=2)
-    assert dutyfree("verify", "app").count("intact") == 2
+    assert dutyfree("verify", "app-v1").count("intact") == 2
     dutyfree("gc", "--keep-bytes", "1", "--older-than", "0s")
-    assert "app" in dutyfree("list")
+    assert "app-v1" in dutyfree("list")
     (file,) = (tmp_path / "home/layers").glob("*/rootfs/big")
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    assert "DAMAGED" in dutyfree("verify", "app", code=1)
-    dutyfree("remove", "app")
+    assert "DAMAGED" in dutyfree("verify", "app-v1", code=1)
+    dutyfree("remove", "app-v1")
     assert os.listdir(tmp_path / "home/layers") == []

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dutyfree.cli.words import human, printable, size
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.image.catalogue import release
+from dutyfree.image.place import Progress, ignore
 from dutyfree.image.resolve import check_name
 from dutyfree.image.store import Manifest, Store
+
+if TYPE_CHECKING:
+    import rich.progress
 
 _ENGINES = ("docker", "podman")
 
@@ -78,10 +85,50 @@ def pull(store: Store, args: argparse.Namespace) -> int:
             raise Misuse("the password comes by --password-stdin", field="user")
         credential = Credential(user=args.user, password=sys.stdin.readline().rstrip("\n"))
     most = args.max_size or MAX_BYTES
-    with Registry(reference, store, credential=credential, plain_http=args.plain_http, max_bytes=most) as registry:
+    with (
+        _bars("fetching", "unpacking") as (fetching, unpacking),
+        Registry(
+            reference, store, credential=credential, plain_http=args.plain_http, max_bytes=most, progress=fetching
+        ) as registry,
+    ):
         found = registry.find(args.platform or this_platform())
-        manifest = import_image(store, found, max_bytes=most)
+        manifest = import_image(store, found, max_bytes=most, progress=unpacking)
     return _keep(store, name, manifest)
+
+
+class _Bar(Progress):
+    """One line of a display on stderr."""
+
+    def __init__(self, display: rich.progress.Progress, what: str) -> None:
+        self._display = display
+        self._task = display.add_task(what, total=None, visible=False)
+        self._expected = 0
+
+    def expect(self, size_bytes: int) -> None:
+        """Show the line, if there is anything to do."""
+        self._expected += size_bytes
+        self._display.update(self._task, total=self._expected or None, visible=True)
+
+    def advance(self, size_bytes: int) -> None:
+        """Move on."""
+        self._display.advance(self._task, size_bytes)
+
+
+@contextlib.contextmanager
+def _bars(*what: str) -> Iterator[list[Progress]]:
+    """A bar for each step, where somebody is looking; gone at the end."""
+    if not sys.stderr.isatty():
+        yield [ignore for _ in what]
+        return
+    from rich import progress  # noqa: PLC0415 (a quarter of a second that nobody else need pay)
+    from rich.console import Console  # noqa: PLC0415
+
+    columns = (
+        progress.TextColumn("{task.description}"), progress.BarColumn(bar_width=30), progress.DownloadColumn(binary_units=True),
+        progress.TransferSpeedColumn(), progress.TimeRemainingColumn(),
+    )  # fmt: skip
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        yield [_Bar(display, one) for one in what]
 
 
 def _check_free(store: Store, name: str, *, force: bool) -> None:
@@ -105,11 +152,21 @@ def _from_path(store: Store, path: Path, args: argparse.Namespace, max_bytes: in
     else:
         with path.open("rb") as file:
             is_image = holds_image(file)
-    if is_image:
-        return import_path(store, path, reference=args.reference, platform=args.platform, max_bytes=max_bytes)
-    if args.reference or args.platform:
+    if not is_image and (args.reference or args.platform):
         raise Misuse(f"{path} is a plain filesystem: it holds one, for no platform", field="reference")
-    return (import_directory if path.is_dir() else import_archive)(store, path, max_bytes=max_bytes)
+    with _bars("unpacking") as (progress,):
+        if is_image:
+            return import_path(
+                store,
+                path,
+                reference=args.reference,
+                platform=args.platform,
+                max_bytes=max_bytes,
+                progress=progress,
+            )
+        return (import_directory if path.is_dir() else import_archive)(
+            store, path, max_bytes=max_bytes, progress=progress
+        )
 
 
 def _from_engine(store: Store, kind: str, image: str, args: argparse.Namespace, max_bytes: int) -> Manifest:
@@ -126,8 +183,8 @@ def _from_engine(store: Store, kind: str, image: str, args: argparse.Namespace, 
             reference=args.reference,
             platform=args.platform or this_platform(),
         )
-        with stored as source:
-            return import_image(store, source, max_bytes=max_bytes)
+        with _bars("unpacking") as (progress,), stored as source:
+            return import_image(store, source, max_bytes=max_bytes, progress=progress)
 
 
 def _keep(store: Store, name: str, manifest: Manifest) -> int:

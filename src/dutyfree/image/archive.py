@@ -15,6 +15,7 @@ import os
 import tarfile
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -190,14 +191,15 @@ class Unpacker:
     def _add_file(self, parts: tuple[str, ...], member: tarfile.TarInfo, archive: tarfile.TarFile) -> None:
         self._clear(parts)
         fd = os.open(parts[-1], NEW_FILE, 0o600, dir_fd=self._folder_fd)
-        with os.fdopen(fd, "wb") as file:
-            content = archive.extractfile(member)
-            while content is not None and (chunk := content.read(_CHUNK_BYTES)):
+        try:
+            for chunk in _content(member, archive):
                 fault.at("dutyfree.store.write")
-                file.write(chunk)
-            # Writing would move the time that is set next.
-            file.flush()
+                rest = memoryview(chunk)
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
             self._finish(fd, member)
+        finally:
+            os.close(fd)
 
     def _add_hardlink(self, parts: tuple[str, ...], member: tarfile.TarInfo) -> None:
         source = self._parts(member.linkname)
@@ -230,8 +232,11 @@ class Unpacker:
             os.fchown(fd, *self._owner(member))
         # After the change of owner, which would clear bits.
         os.fchmod(fd, member.mode & self.modes)
-        time_ns = int(min(max(member.mtime, 0), MAX_TIME_S)) * 1_000_000_000
+        time_ns = self._time_ns(member)
         os.utime(fd, ns=(time_ns, time_ns))
+
+    def _time_ns(self, member: tarfile.TarInfo) -> int:
+        return int(min(max(member.mtime, 0), MAX_TIME_S)) * 1_000_000_000
 
     def _own(self, name: str, member: tarfile.TarInfo) -> None:
         if self._as_root:
@@ -243,6 +248,26 @@ class Unpacker:
             return member.uid, member.gid
         self.result.skipped["owners beyond 65535 made nobody"] += 1
         return _NOBODY, _NOBODY
+
+
+def _content(member: tarfile.TarInfo, archive: tarfile.TarFile) -> Iterator[bytes]:
+    """What is in a file, in pieces; as it lies in the stream, which saves a reader for each of very many small files."""
+    if member.issparse():
+        packed = archive.extractfile(member)
+        while packed is not None and (chunk := packed.read(_CHUNK_BYTES)):
+            yield chunk
+        return
+    stream = archive.fileobj
+    if stream is None:
+        raise tarfile.ReadError("it is closed")
+    stream.seek(member.offset_data)
+    left = member.size
+    while left:
+        chunk = stream.read(min(left, _CHUNK_BYTES))
+        if not chunk:
+            raise tarfile.ReadError("it ends within a file")
+        left -= len(chunk)
+        yield chunk
 
 
 def components(name: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import lzma
 import os
@@ -18,9 +19,9 @@ from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.image import rootfs as image_rootfs
 from dutyfree.image.archive import MAX_BYTES, Unpacked, unpack
 from dutyfree.image.oci.intake import import_path
-from dutyfree.image.place import Building
+from dutyfree.image.place import Building, Progress, ignore
 from dutyfree.image.store import Manifest, Store
-from dutyfree.image.stream import Hashed, decompressed, from_directory
+from dutyfree.image.stream import Ahead, Hashed, Told, decompressed, from_directory
 
 _FORMAT = "rootfs-1"
 _CHUNK_BYTES = 1 << 20
@@ -46,35 +47,52 @@ def stamp(status: os.stat_result) -> list[int]:
     return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def import_archive(store: Store, path: Path, *, about: About | None = None, max_bytes: int = MAX_BYTES) -> Manifest:
+def import_archive(
+    store: Store,
+    path: Path,
+    *,
+    about: About | None = None,
+    max_bytes: int = MAX_BYTES,
+    progress: Progress = ignore,
+) -> Manifest:
     """The image of the archive at a path; unpacks it unless the store has the same bytes already. Blocks."""
     with _opened(path) as file:
         if about is None and holds_image(file):
-            return import_path(store, path, max_bytes=max_bytes)
+            return import_path(store, path, max_bytes=max_bytes, progress=progress)
         about = about or About(kind="archive", source=os.fspath(path))
         before = stamp(os.fstat(file.fileno()))
-        key = _key(_digest(file))
+        progress.expect(2 * before[2])
+        key = _key(_digest(file, progress))
         with store.exclusive(key):
             manifest = store.whole(key)
             if manifest is None:
                 file.seek(0)
                 with store.building() as building:
-                    result = unpack(decompressed(file), building.rootfs, max_bytes=max_bytes)
+                    with contextlib.closing(Ahead(decompressed(file, Told(file, progress)))) as ahead:
+                        result = unpack(ahead, building.rootfs, max_bytes=max_bytes)
                     if stamp(os.fstat(file.fileno())) != before:
                         raise Misuse(f"{path} changed while it was read", field="image", driver="native")
                     if about.kind == "archive" and image_rootfs.is_saved_image(building.rootfs):
                         # Whoever saved it began with another member than all who are known.
-                        return import_path(store, path, max_bytes=max_bytes)
+                        return import_path(store, path, max_bytes=max_bytes, progress=progress)
                     manifest = _publish(store, building, key, result, about)
     return manifest
 
 
-def import_directory(store: Store, path: Path, *, about: About | None = None, max_bytes: int = MAX_BYTES) -> Manifest:
+def import_directory(
+    store: Store,
+    path: Path,
+    *,
+    about: About | None = None,
+    max_bytes: int = MAX_BYTES,
+    progress: Progress = ignore,
+) -> Manifest:
     """A frozen copy of a directory, as an image. Blocks."""
     about = about or About(kind="directory", source=os.fspath(path))
     image_rootfs.check(path, name=os.fspath(path), imported=True)
     with store.building() as building, from_directory(path) as stream:
-        hashed = Hashed(stream)
+        progress.expect(0)
+        hashed = Hashed(Told(stream, progress))
         result = unpack(hashed, building.rootfs, max_bytes=max_bytes)
         # The padding after the end marker is unread yet; reading it lets the writer end in peace.
         while hashed.read(_CHUNK_BYTES):
@@ -118,8 +136,11 @@ def _opened(path: Path) -> IO[bytes]:
         raise Misuse(f"{path} cannot be read: {error.strerror}", field="image", driver="native") from error
 
 
-def _digest(file: IO[bytes]) -> str:
-    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+def _digest(file: IO[bytes], progress: Progress) -> str:
+    hashed = Hashed(Told(file, progress))
+    while hashed.read(_CHUNK_BYTES):
+        pass
+    return hashed.digest.hexdigest()
 
 
 def _key(digest: str) -> str:

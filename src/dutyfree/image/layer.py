@@ -19,6 +19,7 @@ import os
 import secrets
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -146,9 +147,39 @@ class Layers:
         key: None is the digest of the content · hashed: the content is read, so that it can be verified later (without
         this and without a key, the key is a random one) · durable: on disk before it is visible.
         """
+        return self.show(
+            draft, self.prepare(draft, key=key, hashed=hashed, durable=durable, source=source, notes=notes)
+        )
+
+    def prepare(
+        self,
+        draft: Building,
+        *,
+        key: str | None = None,
+        hashed: bool = True,
+        durable: bool = True,
+        source: str = "",
+        notes: tuple[str, ...] = (),
+    ) -> Layer:
+        """The long half of `publish`, of which nothing can be seen yet: the content is forced to disk while it is read."""
+        with ThreadPoolExecutor(1, "dutyfree-sync") if durable else contextlib.nullcontext() as beside:
+            flushed = beside.submit(sync, draft.lock_fd) if beside else None
+            layer = self._described(draft, key=key, hashed=hashed, source=source, notes=notes)
+            with (draft.path / "layer.json").open("w") as file:
+                file.write(json.dumps(asdict(layer), indent=1) + "\n")
+                file.flush()
+                if flushed is not None:
+                    flushed.result()
+                    os.fsync(file.fileno())
+                    os.fsync(draft.lock_fd)
+        return layer
+
+    def _described(
+        self, draft: Building, *, key: str | None, hashed: bool, source: str, notes: tuple[str, ...]
+    ) -> Layer:
         weighed = measure(draft.rootfs, hashed=hashed)
         key = key or weighed.digest or secrets.token_hex(32)
-        layer = Layer(
+        return Layer(
             key=key,
             made_s=time.time(),
             size_bytes=weighed.size_bytes,
@@ -157,9 +188,10 @@ class Layers:
             source=source,
             notes=notes,
         )
-        (draft.path / "layer.json").write_text(json.dumps(asdict(layer), indent=1) + "\n")
-        if durable:
-            sync(draft.lock_fd)
+
+    def show(self, draft: Building, layer: Layer) -> Layer:
+        """The short half: what was prepared becomes visible, held by us; what is the layer from now on."""
+        key = layer.key
         with self._guard, self._place.locked():
             fault.at("dutyfree.store.publish", key)
             if self.directory(key).exists() and not self.is_sound(key):

@@ -53,6 +53,19 @@ class Building:
         return self.path / "rootfs"
 
 
+class Progress:
+    """Told how an import goes on, in any thread; here it does nothing. A subclass draws."""
+
+    def expect(self, size_bytes: int) -> None:
+        """So many bytes more are to be read, as they are kept elsewhere; none: nobody knows how many."""
+
+    def advance(self, size_bytes: int) -> None:
+        """So many were."""
+
+
+ignore = Progress()
+
+
 def locate(environ: Mapping[str, str], uid: int) -> Path:
     """The directory that holds everything: DUTYFREE_HOME, else the system's for root and the user's own for others."""
     if home := environ.get("DUTYFREE_HOME"):

@@ -11,14 +11,19 @@ import lzma
 import os
 import tarfile
 import threading
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from dutyfree.core.errors import Misuse, Unsupported
+from dutyfree.image.place import Progress
 
 _CHUNK_BYTES = 1 << 20
 _MAX_HEADER_BYTES = 16 << 20
+_AHEAD = 4
+"""Pieces."""
 
 
 class Readable(Protocol):
@@ -27,6 +32,20 @@ class Readable(Protocol):
     def read(self, size: int = -1, /) -> bytes:
         """As a file's."""
         ...
+
+
+class Told:
+    """A view of a stream that tells how much passes."""
+
+    def __init__(self, stream: Readable, progress: Progress) -> None:
+        self._stream = stream
+        self._progress = progress
+
+    def read(self, size: int = -1) -> bytes:
+        """As a file's."""
+        data = self._stream.read(size)
+        self._progress.advance(len(data))
+        return data
 
 
 class Bounded:
@@ -69,6 +88,41 @@ class Bounded:
         return self._position
 
 
+class Ahead:
+    """A stream that a thread of its own reads, some pieces ahead: decompressing and hashing go on beside unpacking."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+        self._pool = ThreadPoolExecutor(1, "dutyfree-read")
+        self._coming = deque(self._pool.submit(stream.read, _CHUNK_BYTES) for _ in range(_AHEAD))
+        self._piece = memoryview(b"")
+
+    def close(self) -> None:
+        """End the thread. What it has read already is lost."""
+        self._pool.shutdown(cancel_futures=True)
+        self._coming.clear()
+
+    def read(self, size: int = _CHUNK_BYTES, /) -> bytes:
+        """Exactly so many bytes; fewer at the end only. Raises what reading raised."""
+        if len(self._piece) < size:
+            return b"".join(self._pieces(size))
+        taken, self._piece = self._piece[:size], self._piece[size:]
+        return bytes(taken)
+
+    def _pieces(self, size: int) -> Iterator[memoryview]:
+        while size:
+            if not self._piece:
+                data = self._coming.popleft().result() if self._coming else b""
+                if not data:
+                    self._coming.clear()
+                    return
+                self._coming.append(self._pool.submit(self._stream.read, _CHUNK_BYTES))
+                self._piece = memoryview(data)
+            taken, self._piece = self._piece[:size], self._piece[size:]
+            size -= len(taken)
+            yield taken
+
+
 class Hashed:
     """A view of a stream that hashes what passes."""
 
@@ -83,19 +137,24 @@ class Hashed:
         return data
 
 
-def decompressed(file: IO[bytes]) -> Readable:
-    """The plain tar inside an archive, told by its first bytes, not by its name."""
+def decompressed(file: IO[bytes], through: Readable | None = None) -> Readable:
+    """The plain tar inside an archive, told by its first bytes, not by its name.
+
+    through: a view of the same file, which is read instead of it. Without one, a plain file is answered itself.
+    """
     start = file.read(6)
     file.seek(0)
+    packed: Any = file if through is None else through
     if start.startswith(b"\x1f\x8b"):
-        return gzip.GzipFile(fileobj=file)
+        return gzip.GzipFile(fileobj=packed)
     if start.startswith(b"\xfd7zXZ\0"):
-        return lzma.LZMAFile(file)
+        return lzma.LZMAFile(packed)
     if start.startswith(b"BZh"):
-        return bz2.BZ2File(file)
+        return bz2.BZ2File(packed)
     if start.startswith(b"\x28\xb5\x2f\xfd"):
-        return _zstd(file)
-    return file
+        return _zstd(packed)
+    plain: Readable = packed
+    return plain
 
 
 def _zstd(file: IO[bytes]) -> Readable:

@@ -14,19 +14,22 @@ import stat
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
 from dutyfree.core.errors import DriverError, Misuse
 from dutyfree.image import rootfs as image_rootfs
-from dutyfree.image.archive import MAX_BYTES
+from dutyfree.image.archive import MAX_BYTES, Unpacked
+from dutyfree.image.layer import Layer
 from dutyfree.image.oci import layout
 from dutyfree.image.oci.document import Configuration, configuration, this_platform, wrong
 from dutyfree.image.oci.layer import make_folder, unpack_layer
 from dutyfree.image.oci.source import Blob, Checked, Source
+from dutyfree.image.place import Building, Progress, ignore
 from dutyfree.image.stack import MAX_IMPORTED, shorten
 from dutyfree.image.store import Manifest, Store
-from dutyfree.image.stream import decompressed
+from dutyfree.image.stream import Ahead, Told, decompressed
 from dutyfree.image.view import View
 
 _FORMAT = "oci-layer-1"
@@ -36,15 +39,21 @@ _MAX_TAIL_BYTES = 64 << 20
 
 
 def import_path(
-    store: Store, path: Path, *, reference: str | None = None, platform: str | None = None, max_bytes: int = MAX_BYTES
+    store: Store,
+    path: Path,
+    *,
+    reference: str | None = None,
+    platform: str | None = None,
+    max_bytes: int = MAX_BYTES,
+    progress: Progress = ignore,
 ) -> Manifest:
     """The image in a layout or saved archive at a path. Blocks."""
-    with _plain(store, path, max_bytes) as place, layout.opened(place) as shelf:
+    with _plain(store, path, max_bytes, progress) as place, layout.opened(place) as shelf:
         found = layout.find(shelf, name=os.fspath(path), reference=reference, platform=platform or this_platform())
-        return import_image(store, found, max_bytes=max_bytes)
+        return import_image(store, found, max_bytes=max_bytes, progress=progress)
 
 
-def import_image(store: Store, source: Source, *, max_bytes: int = MAX_BYTES) -> Manifest:
+def import_image(store: Store, source: Source, *, max_bytes: int = MAX_BYTES, progress: Progress = ignore) -> Manifest:
     """The image a source gives, in the store. Blocks."""
     config = configuration(source.config)
     if len(config.diff_ids) != len(source.layers):
@@ -53,55 +62,131 @@ def import_image(store: Store, source: Source, *, max_bytes: int = MAX_BYTES) ->
     held: list[str] = []
     try:
         held += [key for key in keys if store.layers.hold_sound(key)]
-        missing = [key not in held for key in keys]
-        source.fetch([blob for blob, absent in zip(source.layers, missing, strict=True) if absent])
-        for depth, (blob, key, diff_id) in enumerate(zip(source.layers, keys, config.diff_ids, strict=True)):
-            if missing[depth]:
-                below = View([store.layers.path(other) for other in reversed(keys[:depth])])
-                left = max_bytes - sum(layer.size_bytes for layer in map(store.layers.get, keys[:depth]) if layer)
-                _bring(store, blob, key=key, diff_id=diff_id, below=below, max_bytes=max(left, 0))
-                held.append(key)
-        layers = tuple(reversed(keys))
-        if config.cwd and (folder := _folder(store, layers, config.cwd)) is not None:
-            held.append(folder)
-            layers = (folder, *layers)
-        image_rootfs.check_stack([store.layers.path(key) for key in layers], name=source.name)
-        shorter = shorten(store, layers, MAX_IMPORTED)
-        held += [key for key in shorter if key not in layers]
-        known = [layer for layer in map(store.layers.get, layers) if layer is not None]
-        return store.save(
-            Manifest(
-                key=_key(shorter, config),
-                kind="oci",
-                made_s=time.time(),
-                size_bytes=sum(layer.size_bytes for layer in known),
-                source=source.name,
-                layers=shorter,
-                env=config.env,
-                cwd=config.cwd,
-                user=config.user,
-                entrypoint=config.entrypoint,
-                notes=tuple(dict.fromkeys(note for layer in known for note in layer.notes)),
-            )
-        )
+        there = set(held)
+        absent = [blob for blob, key in zip(source.layers, keys, strict=True) if key not in there]
+        progress.expect(sum(blob.size for blob in absent))
+        source.fetch(absent)
+        with _Arrivals(store, held, max_bytes=max_bytes, progress=progress) as arrivals:
+            for blob, key, diff_id in zip(source.layers, keys, config.diff_ids, strict=True):
+                if key in there:
+                    arrivals.pass_by(key)
+                else:
+                    arrivals.bring(blob, key, diff_id)
+        return _saved(store, source, config, tuple(reversed(keys)), held)
     finally:
         for key in held:
             store.layers.release(key)
 
 
-def _bring(store: Store, blob: Blob, *, key: str, diff_id: str, below: View, max_bytes: int) -> None:
-    with store.exclusive(key):
-        if store.layers.hold_sound(key):
-            return
-        with store.draft_layer() as draft, blob.open() as file:
-            if blob.digest:
-                checked = Checked(file, blob.digest)
-                checked.finish(f"layer {blob.digest[:19]}")
-                file.seek(0)
-            plain = Checked(decompressed(file), diff_id)
-            result = unpack_layer(plain, draft.rootfs, below, max_bytes=max_bytes)
-            _finish(plain, diff_id)
-            store.layers.publish(draft, key=key, source=diff_id, notes=result.notes)
+def _saved(store: Store, source: Source, config: Configuration, layers: tuple[str, ...], held: list[str]) -> Manifest:
+    if config.cwd and (folder := _folder(store, layers, config.cwd)) is not None:
+        held.append(folder)
+        layers = (folder, *layers)
+    image_rootfs.check_stack([store.layers.path(key) for key in layers], name=source.name)
+    shorter = shorten(store, layers, MAX_IMPORTED)
+    held += [key for key in shorter if key not in layers]
+    known = [layer for layer in map(store.layers.get, layers) if layer is not None]
+    return store.save(
+        Manifest(
+            key=_key(shorter, config),
+            kind="oci",
+            made_s=time.time(),
+            size_bytes=sum(layer.size_bytes for layer in known),
+            source=source.name,
+            layers=shorter,
+            env=config.env,
+            cwd=config.cwd,
+            user=config.user,
+            entrypoint=config.entrypoint,
+            notes=tuple(dict.fromkeys(note for layer in known for note in layer.notes)),
+        )
+    )
+
+
+class _Arrivals:
+    """The layers of one image on their way in, lowest first.
+
+    While one is unpacked, the one below it is read again for its digest and forced to disk; it becomes visible before
+    the next but one begins. So two cores and the disk work at once, and a layer is still whole or absent.
+    """
+
+    def __init__(self, store: Store, held: list[str], *, max_bytes: int, progress: Progress) -> None:
+        self._store = store
+        self._held = held
+        self._left = max_bytes
+        self._progress = progress
+        self._below: list[str] = []
+        self._pool = ThreadPoolExecutor(1, "dutyfree-layer")
+        self._open = contextlib.ExitStack()
+        """What the layer that is being prepared keeps: its lock, and its draft."""
+        self._draft: Building | None = None
+        self._prepared: Future[Layer] | None = None
+
+    def __enter__(self) -> _Arrivals:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        # What was unpacked is whole, whatever became of the layer above it.
+        try:
+            self._settle()
+        finally:
+            self._pool.shutdown()
+
+    def pass_by(self, key: str) -> None:
+        """The next layer is in the store, and held."""
+        layer = self._store.layers.get(key)
+        self._left -= layer.size_bytes if layer is not None else 0
+        self._below.insert(0, key)
+
+    def bring(self, blob: Blob, key: str, diff_id: str) -> None:
+        """Unpack the next layer, unless somebody else has brought it meanwhile."""
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(self._store.exclusive(key))
+            if self._store.layers.hold_sound(key):
+                self._held.append(key)
+                self.pass_by(key)
+                return
+            draft = opened.enter_context(self._store.draft_layer())
+            with blob.open() as file:
+                result = self._unpack(file, blob, draft, diff_id)
+            self._settle()
+            self._left -= result.size_bytes
+            self._below.insert(0, key)
+            self._open, self._draft = opened.pop_all(), draft
+            self._prepared = self._pool.submit(
+                self._store.layers.prepare, draft, key=key, source=diff_id, notes=result.notes
+            )
+
+    def _settle(self) -> None:
+        """Show the layer that is being prepared."""
+        draft, prepared = self._draft, self._prepared
+        self._draft = self._prepared = None
+        with self._open:
+            if draft is not None and prepared is not None:
+                self._held.append(self._store.layers.show(draft, prepared.result()).key)
+
+    def _view(self) -> View:
+        layers = [self._store.layers.path(key) for key in self._below]
+        if self._draft is not None:
+            layers[0] = self._draft.rootfs
+        return View(layers)
+
+    def _unpack(self, file: IO[bytes], blob: Blob, draft: Building, diff_id: str) -> Unpacked:
+        packed = Checked(Told(file, self._progress), blob.digest or diff_id)
+        plain = Checked(decompressed(file, packed), diff_id)
+        with contextlib.closing(Ahead(plain)) as ahead:
+            try:
+                result = unpack_layer(ahead, draft.rootfs, self._view(), max_bytes=max(self._left, 0))
+            except Misuse:
+                ahead.close()
+                if blob.digest:
+                    # Other bytes than were promised explain whatever else is wrong with them.
+                    packed.finish(f"layer {blob.digest[:19]}")
+                raise
+        _finish(plain, diff_id)
+        if blob.digest:
+            packed.finish(f"layer {blob.digest[:19]}")
+        return result
 
 
 def _finish(plain: Checked, diff_id: str) -> None:
@@ -141,16 +226,17 @@ def _folder(store: Store, layers: tuple[str, ...], cwd: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _plain(store: Store, path: Path, max_bytes: int) -> Iterator[Path]:
+def _plain(store: Store, path: Path, max_bytes: int, progress: Progress) -> Iterator[Path]:
     """A directory or an archive one can seek in: a compressed one is decompressed beside the layers."""
     if path.is_dir():
         yield path
         return
     with path.open("rb") as file:
-        stream = decompressed(file)
-        if stream is file:
+        if decompressed(file) is file:
             yield path
             return
+        progress.expect(path.stat().st_size)
+        stream = decompressed(file, Told(file, progress))
         with store.draft_layer() as draft:
             place = draft.path / "archive"
             with place.open("wb") as target:

@@ -249,8 +249,9 @@ class _LayerUnpacker(Unpacker):
         for key, value in member.pax_headers.items():
             if key.startswith(_XATTR):
                 self._set(fd, key.removeprefix(_XATTR), value.encode("utf-8", "surrogateescape"))
-        time_ns = _time_ns(member)
-        os.utime(fd, ns=(time_ns, time_ns))
+
+    def _time_ns(self, member: tarfile.TarInfo) -> int:
+        return _time_ns(member)
 
     def _own(self, name: str, member: tarfile.TarInfo) -> None:
         super()._own(name, member)

@@ -117,7 +117,7 @@ class _Layout:
         return verified(self.shelf.read(self._place(item.digest)), item)
 
     def blob(self, item: Descriptor) -> Blob:
-        return Blob(digest=item.digest, open=lambda: self.shelf.open(self._place(item.digest)))
+        return Blob(digest=item.digest, open=lambda: self.shelf.open(self._place(item.digest)), size=item.size)
 
     def _place(self, digest: str) -> str:
         return digest.partition(":")[2] if self.flat else f"blobs/{digest.replace(':', '/')}"
@@ -150,8 +150,14 @@ def _saved_image(shelf: Shelf, image: dict[str, Any], *, name: str, platform: st
         raise wrong(f"{name} has no configuration or no layers")
     text = shelf.read(config)
     check_platform(configuration(text).platform, platform, name)
-    blobs = tuple(Blob(digest="", open=lambda place=str(place): shelf.open(place)) for place in layers)  # type: ignore[misc]
+    blobs = tuple(_kept(shelf, str(place)) for place in layers)
     return Source(name=name, config=text, layers=blobs)
+
+
+def _kept(shelf: Shelf, place: str) -> Blob:
+    with shelf.open(place) as file:
+        size = file.seek(0, os.SEEK_END)
+    return Blob(digest="", open=lambda: shelf.open(place), size=size)
 
 
 def _is_called(name: str, reference: str) -> bool:

@@ -44,6 +44,7 @@ from dutyfree.image.oci.source import (
     narrow,
     verified,
 )
+from dutyfree.image.place import Progress, ignore
 from dutyfree.image.store import Store
 
 PARALLEL = 4
@@ -70,7 +71,9 @@ class Registry:
         credential: Credential | None = None,
         plain_http: bool = False,
         max_bytes: int = MAX_BYTES,
+        progress: Progress = ignore,
     ) -> None:
+        self._progress = progress
         self._max_bytes = max_bytes
         self._reference = reference
         self._store = store
@@ -118,12 +121,13 @@ class Registry:
     def blob(self, item: Descriptor) -> Blob:
         """`Documents.blob`."""
         self._items[item.digest] = item
-        return Blob(digest=item.digest, open=lambda: self._opened(item))
+        return Blob(digest=item.digest, open=lambda: self._opened(item), size=item.size)
 
     def _fetch(self, blobs: Sequence[Blob]) -> None:
         size = sum(self._items[digest].size for digest in {blob.digest for blob in blobs})
         if size > self._max_bytes + _HEADERS_BYTES:
             raise wrong(f"{self._reference} has {size} bytes to fetch, over the cap of {self._max_bytes} bytes")
+        self._progress.expect(size)
         for blob in blobs:
             self._start(self._items[blob.digest])
 
@@ -182,6 +186,7 @@ class Registry:
                 raise wrong("the registry sends more than it said") if left < 0 else InterruptedError
             digest.update(data)
             file.write(data)
+            self._progress.advance(len(data))
             # So that what came counts, whatever comes next.
             file.flush()
         if left > 0:

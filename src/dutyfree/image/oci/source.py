@@ -34,6 +34,8 @@ class Blob:
     """Of the bytes as they are, compressed perhaps; empty where nobody said: the plain layer's digest is checked too."""
     open: Callable[[], AbstractContextManager[IO[bytes]]]
     """A file at its start. Blocks while it is fetched."""
+    size: int = 0
+    """Bytes as they are; 0: nobody said."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
