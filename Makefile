@@ -81,6 +81,9 @@ judges: develop ## every framework's own tests on its adapter, each in a cached 
 fuzz: develop ## coverage-guided fuzzers, FUZZ_SECONDS=600 each (SEED=N plays one again, TARGETS="agent client" picks); findings in out/fuzz
 	$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),600) $(if $(SEED),--seed $(SEED)) $(TARGETS)
 
+fuzz-syscalls: develop ## random system calls inside sandboxes for SECONDS=600, the host being watched (SEED=N plays one again)
+	$(BIN)/python tests/fuzz/syscalls.py --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
+
 faults: develop ## every fault at every named point, and the twelve invariants after each; make test takes a few of them
 	$(PYTEST) tests/faults/test_invariants.py
 
