@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.judge import SCRIPTS, Judge, check, run
+from support.judge import SCRIPTS, Judge, check, environment, record, run
 
 from dutyfree.substrates.registry import find
 
@@ -94,3 +96,76 @@ def test_mini_swe_agent_runs_one_instance_and_a_batch(tmp_path: Path) -> None:
     verdict = run(whole, tmp_path, MSWEA_SILENT_STARTUP="1", MSWEA_GLOBAL_CONFIG_DIR=str(tmp_path))
     assert not verdict.failed, verdict.output
     assert len(verdict.passed) == 3
+
+
+HARBOR = Judge(
+    framework="Harbor",
+    package="harbor",
+    version="0.25.0",
+    says="`harbor run -a oracle` on 8 local tasks at once: rewards of 1.0",
+    python=(3, 12),
+    needs=(),
+    overrides=("certifi",),
+    files=(),
+)
+TASK = """version = "1.0"
+[verifier]
+timeout_sec = 60.0
+[agent]
+timeout_sec = 60.0
+[environment]
+build_timeout_sec = 300.0
+cpus = 1
+memory_mb = 512
+"""
+DOCKERFILE = """FROM host
+# What every task of this kind does, once.
+ARG GREETING=hello
+ENV WORD=${GREETING} \\
+    OTHER="two words"
+WORKDIR /app
+COPY given/ .
+COPY one.txt two/
+RUN echo "$WORD, $OTHER" >said && test -f two/one.txt
+"""
+SOLVE = "#!/bin/bash\nset -euo pipefail\ntr a-z A-Z <given.txt >answer.txt\n"
+VERIFY = """#!/bin/bash
+reward=0
+[ "$(cat /app/answer.txt)" = GIVEN ] && [ "$(cat /app/said)" = "hello, two words" ] && [ "$WORD" = hello ] && reward=1
+echo $reward >/logs/verifier/reward.txt
+"""
+
+
+def _task(place: Path, dockerfile: str = DOCKERFILE) -> None:
+    for name, text in {
+        "task.toml": TASK, "instruction.md": "Write given.txt in capitals to answer.txt.\n",
+        "environment/Dockerfile": dockerfile, "environment/given/given.txt": "given\n", "environment/one.txt": "1\n",
+        "solution/solve.sh": SOLVE, "tests/test.sh": VERIFY,
+    }.items():  # fmt: skip
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+
+
+def _harbor(tmp_path: Path, *words: str) -> list[dict[str, object]]:
+    command = [str(environment(HARBOR).with_name("harbor")), "run", "-e", "dutyfree.adapters.harbor:Environment", "-q", "-y",
+               "-a", "oracle", "-p", str(tmp_path / "tasks"), "-o", str(tmp_path / "jobs"), *words]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300)
+    trials = [json.loads(path.read_text()) for path in (tmp_path / "jobs").glob("*/*/result.json")]
+    assert trials, done.stdout[-3000:] + done.stderr[-3000:]
+    return trials
+
+
+def test_harbor_rewards_the_oracle_on_eight_local_tasks_at_once(tmp_path: Path) -> None:
+    for number in range(8):
+        _task(tmp_path / "tasks" / f"capitals-{number}")
+    trials = _harbor(tmp_path, "-n", "8")
+    rewards = [(trial.get("verifier_result") or {}).get("rewards") for trial in trials]
+    assert rewards == [{"reward": 1.0}] * 8, [trial.get("exception_info") for trial in trials]
+    record(HARBOR.framework, f"harbor {HARBOR.version}", HARBOR.says, "8", "none")
+
+
+def test_harbor_is_told_of_an_environment_that_cannot_be_and_counts_no_reward(tmp_path: Path) -> None:
+    _task(tmp_path / "tasks" / "wrong", DOCKERFILE + "RUN exit 3\n")
+    (trial,) = _harbor(tmp_path)
+    assert trial["exception_info"]["exception_type"] == "SandboxBuildFailedError"
+    assert not trial.get("verifier_result")

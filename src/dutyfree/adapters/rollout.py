@@ -142,9 +142,13 @@ class Rollout:
             self._directory = (await self.run(["pwd"])).text().rstrip("\n")
         return self._directory
 
+    def directory_is(self, path: str) -> None:
+        """Relative paths start there from now on."""
+        self._directory = path
+
     async def path(self, path: str) -> str:
         """An absolute path, of one that may be relative to where actions start."""
-        return path if path.startswith("/") else posixpath.join(await self.directory(), path)
+        return path if path.startswith("/") else posixpath.normpath(posixpath.join(await self.directory(), path))
 
     async def run(self, command: Command, **options: Any) -> Outcome:
         """`Sandbox.run`."""
