@@ -34,6 +34,7 @@ TIERS = ("T0", "T1", "T2")
 MORE_TIERS = ("reset", "fork", *(f"T2@{stage}" for stage in staged.STAGES))
 """Measured when they are asked for."""
 
+SETTLE_S = 3.0
 _STEP_COST_S = {"T0": 0.003, "T1": 0.012, "T2": 0.09}
 """Rough time of one action, for the first guess of how long it will take."""
 
@@ -57,6 +58,8 @@ def add_arguments(parser: Parser) -> None:
     add("--seed", type=int, default=1, metavar="N", help="of the order of trials (default: %(default)s)")
     add("--parallel", default="1", metavar="N,…", help="rollouts in flight together; 1,8 measures both (%(default)s)")
     add("--warmup", type=_count, default=1, metavar="N", help="warm-up trials per substrate and tier (%(default)s)")
+    add("--settle", type=_pause, metavar="SECONDS", help="longest wait before each trial until the machine is quiet (default: "
+        f"{SETTLE_S:g}, with --quick 0)")  # fmt: skip
     add("--deadline", type=_seconds, default=600.0, metavar="SECONDS", help="of one trial (default: %(default)s)")
     add("--profile", choices=["controlled", "optimised"], default="controlled", help="fresh sandbox and full set-up "
         "each time, or fork and reset where offered (default: %(default)s)")  # fmt: skip
@@ -182,6 +185,7 @@ def _choices(args: argparse.Namespace, unasked: frozenset[str]) -> Choices:
         command=_given(sys.argv),
         unasked=unasked,
         unisolated_trace=args.trace_unisolated,
+        settle_s=args.settle if args.settle is not None else (0.0 if args.quick else SETTLE_S),
     )
 
 
@@ -317,6 +321,13 @@ def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError("must be more than 0")
+    return value
+
+
+def _pause(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError("must be 0 or more")
     return value
 
 

@@ -45,6 +45,8 @@ class Capabilities:
     dispatch: Dispatch
     networks: frozenset[Network]
     storages: frozenset[Storage]
+    medium: Storage | None = None
+    """Storage that every sandbox writes to, whichever is asked for; None: as asked."""
     limits: frozenset[str] = frozenset()
     """Names of the `Limits` that are enforced."""
     egress: bool = False
@@ -374,6 +376,8 @@ class Substrate(Belonging, ABC):
     version: str
     """Of the thing itself: `docker 28.2.2`, not of the driver."""
     capabilities: Capabilities
+    stocked: int = 0
+    """Prepared sandboxes that creations take from: a cost that was paid before, and no speed."""
     _chooses_network: ClassVar[bool] = False
     """`_create` takes a spec without a network, and so needs no copy of it."""
 
@@ -412,6 +416,10 @@ class Substrate(Belonging, ABC):
         Raises as `create` does for an image it does not know.
         """
         return image
+
+    async def image_bytes(self, image: str) -> int | None:
+        """Size of the image's files, unpacked, as the store or the engine has it; None: it cannot tell."""
+        return None
 
     async def remove_snapshot(self, key: str) -> None:
         """Give up the snapshot of that key, as `Snapshot.remove` does; no sandbox is made for it."""

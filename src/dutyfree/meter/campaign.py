@@ -19,6 +19,7 @@ from dutyfree.meter.manifest import Protocol
 from dutyfree.meter.plan import Cell, Cohort, plan, remaining
 from dutyfree.meter.record import Profile
 from dutyfree.meter.runner import Bench, Progress, run_plan
+from dutyfree.meter.settle import Settler, busy_share
 from dutyfree.meter.store import Problem, RecordWriter, read_manifest, read_records, write_manifest
 from dutyfree.meter.subject import IMAGES, Offer, Subject, examine
 from dutyfree.meter.trial import Setting
@@ -38,7 +39,8 @@ QUICK: Mapping[str, Mapping[int, int]] = {
 `stability`) at the ends of each tier."""
 UNASKED: Mapping[str, Mapping[int, int]] = {"T0": {0: 8, 10: 8}}
 """The same for other substrates that nobody named: some seconds each."""
-BARE = frozenset({"host", "native", "noop"})
+SLOW_S = 0.15
+"""From the request to the first answer: who takes longer is slow, and has few trials in `--quick` unless named."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,13 +66,15 @@ class Choices:
     command: Sequence[str] = ()
     unasked: frozenset[str] = frozenset()
     """Labels of the substrates that the user did not name."""
+    settle_s: float = 0.0
+    """Longest wait before each cohort until the machine is quiet."""
     unisolated_trace: bool = False
     """Replay recorded commands also where nothing isolates them from the machine."""
 
-    def count(self, label: str, tier: str, steps: int) -> int:
+    def count(self, label: str, tier: str, steps: int, *, slow: bool = False) -> int:
         """Trials of one cell; 0: it is left out."""
         given = self.trials_for.get(label, self.trials)
-        if self.quick and label in self.unasked - BARE:
+        if self.quick and slow and label in self.unasked:
             few = UNASKED.get(tier, {}).get(steps, 0)
             return given or few if few else 0
         if given is not None:
@@ -103,12 +107,15 @@ async def prepare(
     if strangers := sorted(choices.trials_for.keys() - by_label.keys()):
         raise Misuse(f"{', '.join(strangers)} is not among the substrates that are measured", field="--trials-for")
     by_tier = {workload.tier: workload for workload in workloads}
-    offers = {
-        (subject.label, workload.tier): await _examine(subject, workload, choices, server)
-        for subject in subjects
-        for workload in workloads
-    }
-    cells = _cells(by_label, by_tier, offers, choices)
+    offers = {}
+    for subject in subjects:
+        slow = False
+        for workload in workloads:
+            offer = await _examine(subject, workload, choices, server, slow=slow)
+            slow = slow or (offer.first_answer_s or 0.0) > SLOW_S
+            offers[subject.label, workload.tier] = offer
+    slow_ones = frozenset(label for (label, _), offer in offers.items() if (offer.first_answer_s or 0.0) > SLOW_S)
+    cells = _cells(by_label, by_tier, offers, choices, slow_ones)
     protocol = Protocol(
         seed=choices.seed,
         cells=cells,
@@ -152,13 +159,19 @@ async def run(
         deadline_s=choices.deadline_s,
         warm=choices.warmup > 0,
         clock=clock,
+        settler=Settler(limit_s=choices.settle_s, quiet_share=await busy_share(0.5) if choices.settle_s else 0.0),
     )
     with RecordWriter(directory) as writer:
         await run_plan(prepared.bench, prepared.todo, setting, writer, first_order=prepared.done, progress=progress)
 
 
-async def _examine(subject: Subject, workload: Workload, choices: Choices, server: tuple[str, int] | None) -> Offer:
-    if not any(choices.count(subject.label, workload.tier, steps) for steps in workload.steps or choices.steps):
+async def _examine(
+    subject: Subject, workload: Workload, choices: Choices, server: tuple[str, int] | None, *, slow: bool
+) -> Offer:
+    counts = [
+        choices.count(subject.label, workload.tier, steps, slow=slow) for steps in workload.steps or choices.steps
+    ]
+    if not any(counts):
         return Offer(offered=False, reason=f"left out of --quick; name it to measure it: -s '{subject.label}'")
     unisolated = subject.substrate.capabilities.isolation == "none" and not subject.hollow
     if workload.recorded and unisolated and not choices.unisolated_trace:
@@ -179,6 +192,7 @@ def _cells(
     workloads: Mapping[str, Workload],
     offers: Mapping[tuple[str, str], Offer],
     choices: Choices,
+    slow: frozenset[str],
 ) -> list[tuple[Cell, int]]:
     return [
         (Cell(substrate=label, tier=tier, steps=steps, parallel=parallel), count)
@@ -186,7 +200,7 @@ def _cells(
         for tier, workload in workloads.items()
         if offers[label, tier].offered
         for steps in (workload.steps or choices.steps)
-        if (count := choices.count(label, tier, steps))
+        if (count := choices.count(label, tier, steps, slow=label in slow))
         for parallel in choices.parallel
     ]
 

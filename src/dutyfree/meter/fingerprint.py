@@ -8,10 +8,33 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import dutyfree
+
 _IDENTITY = ("kernel", "architecture", "cpu", "cpus", "memory_gib", "cgroup", "hypervisor")
+
+
+def code() -> dict[str, str | None]:
+    """The program that measures: a digest of its files, and the commit where it is a checkout."""
+    package = Path(dutyfree.__file__).parent
+    total = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        if path.suffix == ".py" or path.parent.name == "_native":
+            total.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
+    return {"digest": total.hexdigest()[:16], "commit": _commit(package)}
+
+
+def _commit(package: Path) -> str | None:
+    git = shutil.which("git")
+    if git is None or not (package.parent.parent / ".git").exists():
+        return None
+    command = [git, "-C", str(package), "rev-parse", "HEAD"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    return said.stdout.strip() or None
 
 
 def fingerprint() -> dict[str, Any]:
@@ -39,6 +62,18 @@ def steal_ns() -> int:
     fields = _first_line("/proc/stat").split()
     ticks = int(fields[8]) if len(fields) > 8 else 0
     return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def written_bytes() -> int | None:
+    """Bytes that reached real block devices since boot; None where the kernel does not tell."""
+    try:
+        lines = Path("/proc/diskstats").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    rows = [line.split() for line in lines]
+    real = [row for row in rows if not row[2].startswith(("loop", "ram", "zram", "dm-", "md")) and len(row) > 9]
+    whole = [row for row in real if not any(row[2] != o[2] and row[2].startswith(o[2]) for o in real)]
+    return sum(int(row[9]) for row in whole) * 512
 
 
 def _first_line(path: str) -> str:

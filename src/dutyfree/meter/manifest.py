@@ -17,7 +17,7 @@ from typing import Any
 from dutyfree import __version__
 from dutyfree.core.errors import Misuse
 from dutyfree.meter.action import digest
-from dutyfree.meter.fingerprint import fingerprint
+from dutyfree.meter.fingerprint import code, fingerprint
 from dutyfree.meter.plan import Cell
 from dutyfree.meter.record import SCHEMA, Profile
 from dutyfree.meter.subject import Offer, Subject
@@ -51,6 +51,7 @@ def build(
         "schema": SCHEMA,
         "dutyfree": __version__,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "code": code(),
         "host": fingerprint(),
         "protocol": _protocol(protocol),
         "workloads": {
@@ -66,6 +67,7 @@ def build(
                 "name": subject.name,
                 "version": subject.substrate.version,
                 "dispatch": subject.dispatch,
+                "stock": subject.substrate.stocked,
                 "isolation": subject.substrate.capabilities.isolation,
                 "hollow": subject.hollow,
                 "networks": sorted(subject.substrate.capabilities.networks),
@@ -83,6 +85,7 @@ def identity(manifest: Mapping[str, Any]) -> str:
     """Equal for runs that may share a directory."""
     protocol = manifest["protocol"]
     parts = {
+        "code": manifest["code"]["digest"],
         "host": manifest["host"]["id"],
         "protocol": {key: protocol[key] for key in ("seed", "cells", "warmup", "deadline_s", "profile")},
         "workloads": manifest["workloads"],
@@ -100,6 +103,8 @@ def check_same(old: Mapping[str, Any], new: Mapping[str, Any], directory: str) -
         for name in ("protocol", "workloads", "subjects")
         if _without_counts(old, name) != _without_counts(new, name)
     ]
+    if old.get("code", {}).get("digest") != new["code"]["digest"]:
+        parts.insert(0, "version of dutyfree")
     if old["host"]["id"] != new["host"]["id"]:
         parts.insert(0, "host")
     raise Misuse(
@@ -138,7 +143,7 @@ def _without_counts(manifest: Mapping[str, Any], name: str) -> Any:
         label: subject
         | {
             "tiers": {
-                tier: {key: value for key, value in offer.items() if key != "image_bytes"}
+                tier: {key: value for key, value in offer.items() if key not in {"image_bytes", "storage_seen"}}
                 for tier, offer in subject["tiers"].items()
             }
         }

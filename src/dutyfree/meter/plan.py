@@ -1,15 +1,15 @@
 """Which trial runs when: randomised blocks, fixed by the seed.
 
-Every block holds each cell once (as a cohort: the trials of a cell that run at the same time), in an order drawn for
-that block alone. So drift and neighbours hit all substrates alike, a longer plan begins with the shorter one, and a
-resumed run does exactly what is left.
+Every block holds each cell once (as a cohort: the trials of a cell that run at the same time), in an
+order drawn for that block alone. A cell with fewer cohorts than others has them spread evenly over all
+blocks. So drift and neighbours hit all substrates alike, and a resumed run does exactly what is left.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -32,7 +32,7 @@ class Trial:
 
     cell: Cell
     block: int
-    """Counting from 0; warm-up has blocks of its own, below 0."""
+    """Repetition of the cell, counting from 0; warm-up has blocks of its own, below 0."""
     member: int = 0
     """Which of the cohort."""
 
@@ -56,10 +56,16 @@ def plan(trials: Sequence[tuple[Cell, int]], *, seed: int, warmup: int = 0) -> I
     A cell with `parallel` = N runs N trials at a time, so its number of trials is rounded up to a multiple of N.
     """
     for block in range(-warmup, 0):
-        yield from _block(_warmup_cells(cell for cell, _ in trials), block, seed)
-    blocks = max((-(-count // cell.parallel) for cell, count in trials), default=0)
-    for block in range(blocks):
-        yield from _block([cell for cell, count in trials if block * cell.parallel < count], block, seed)
+        first = _warmup_cells(cell for cell, _ in trials)
+        yield from _block([Trial(cell=cell, block=block) for cell in first], block, seed)
+    cohorts = {cell: -(-count // cell.parallel) for cell, count in trials}
+    blocks = max(cohorts.values(), default=0)
+    placed: list[list[Trial]] = [[] for _ in range(blocks)]
+    for cell, number in cohorts.items():
+        for repetition in range(number):
+            placed[(2 * repetition + 1) * blocks // (2 * number)].append(Trial(cell=cell, block=repetition))
+    for block, firsts in enumerate(placed):
+        yield from _block(firsts, block, seed)
 
 
 def remaining(cohorts: Iterable[Cohort], done: set[str]) -> Iterator[Cohort]:
@@ -69,10 +75,11 @@ def remaining(cohorts: Iterable[Cohort], done: set[str]) -> Iterator[Cohort]:
             yield left
 
 
-def _block(cells: Iterable[Cell], block: int, seed: int) -> list[Cohort]:
-    order = sorted(cells)
+def _block(firsts: Iterable[Trial], block: int, seed: int) -> list[Cohort]:
+    """The cohorts of these trials, in the block's own order."""
+    order = sorted(firsts, key=lambda trial: trial.cell)
     random.Random(f"{seed}/{block}").shuffle(order)  # noqa: S311 - an order, not a secret
-    return [tuple(Trial(cell=c, block=block, member=m) for m in range(c.parallel)) for c in order]
+    return [tuple(replace(one, member=m) for m in range(one.cell.parallel)) for one in order]
 
 
 def _warmup_cells(cells: Iterable[Cell]) -> list[Cell]:

@@ -85,6 +85,10 @@ class Record:
     """Of each action, as a shell tells them: 128 + signal, 124 at a deadline, 137 where memory ran out."""
     cpu_ns: int = 0
     """Processor time of the actions' processes; 0 where the substrate cannot tell."""
+    preload_ns: int = 0
+    """Bringing in a state that the tier takes as given; in no other time."""
+    settled_ns: int = 0
+    """Waiting before the trial until the machine was quiet."""
 
     def to_json(self) -> str:
         """One line, without its end."""

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.meter.exercise import exercise
+from dutyfree.meter.fingerprint import steal_ns
 from dutyfree.meter.plan import Cell, Cohort
 from dutyfree.meter.record import Profile, Record
 from dutyfree.meter.source import Source
 from dutyfree.meter.store import RecordWriter
 from dutyfree.meter.subject import Subject
 from dutyfree.meter.training import train
-from dutyfree.meter.trial import Body, Setting, run_trial
+from dutyfree.meter.trial import Body, Setting, attempt, write_down
 from dutyfree.meter.workload import Workload
 
 Progress = Callable[[Cohort, list[Record]], None]
@@ -85,11 +86,19 @@ def _body(workload: Workload) -> Body | None:
 
 
 async def _run_cohort(source: Source, cohort: Cohort, setting: Setting, order: int) -> list[Record]:
+    """Everything of the meter's own is before the first trial of the cohort or after the last."""
     body = _body(source.workload)
+    await source.prepare(cohort[0].cell.steps)
+    settled_ns = await setting.settler.wait()
+    stolen = steal_ns()
     if len(cohort) == 1:
-        return [await run_trial(source, cohort[0], setting, order, body)]
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(run_trial(source, trial, setting, order + i, body)) for i, trial in enumerate(cohort)
-        ]
-    return [task.result() for task in tasks]
+        attempts = [await attempt(source, cohort[0], setting, body)]
+    else:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(attempt(source, trial, setting, body)) for trial in cohort]
+        attempts = [task.result() for task in tasks]
+    stolen = steal_ns() - stolen
+    return [
+        write_down(source, trial, setting, done, order=order + i, stolen_ns=stolen, settled_ns=settled_ns)
+        for i, (trial, done) in enumerate(zip(cohort, attempts, strict=True))
+    ]

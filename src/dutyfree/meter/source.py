@@ -6,10 +6,12 @@ from one that is already set up where it can fork, else reset and used again whe
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from dutyfree.core.contract import Sandbox
 from dutyfree.core.spec import Spec
+from dutyfree.meter.action import Action
 from dutyfree.meter.record import Profile, Start
 from dutyfree.meter.subject import Subject
 from dutyfree.meter.workload import Workload, set_up
@@ -39,6 +41,16 @@ class Source:
     _template: Sandbox | None = None
     _directory: str | None = None
     _idle: list[Sandbox] = field(default_factory=list)
+    _actions: dict[int, tuple[Action, ...]] = field(default_factory=dict)
+
+    async def prepare(self, steps: int) -> None:
+        """Work out a trajectory before any clock runs: it reads files for longer than some rollouts take."""
+        if steps not in self._actions:
+            self._actions[steps] = await asyncio.to_thread(self.workload.actions, steps)
+
+    def actions(self, steps: int) -> tuple[Action, ...]:
+        """The trajectory of that many steps, once it was prepared."""
+        return self._actions[steps]
 
     async def open(self) -> None:
         """Prepare what all trials share: the sandbox they are forked from."""

@@ -34,7 +34,7 @@ def doubts(found: Sequence[Result], manifest: Mapping[str, Any], directory: str)
     lines = _replays(found, manifest) + lines
     solid = [r for r in found if r.lasting and not _hollow(r, manifest)]
     lines += _wide(solid, again) + _few(solid, again) + _busy(solid, manifest)
-    return lines + _software(manifest) + _routes(manifest)
+    return _media(manifest) + lines + _software(manifest) + _routes(manifest)
 
 
 def _wide(found: Sequence[Result], again: str) -> list[str]:
@@ -160,6 +160,28 @@ def _software(manifest: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _media(manifest: Mapping[str, Any]) -> list[str]:
+    """Substrates that write elsewhere than they say, or elsewhere than the reference: a disk is no isolation."""
+    lines: list[str] = []
+    media: dict[str, set[str]] = {}
+    for name, subject in manifest["subjects"].items():
+        offers = [offer for offer in subject["tiers"].values() if offer["offered"] and not subject["hollow"]]
+        seen = {offer.get("storage_seen") or offer.get("storage") for offer in offers} - {None}
+        wrong = sorted(
+            f"{offer['storage']} is declared, {offer['storage_seen']} was seen"
+            for offer in offers
+            if offer.get("storage_seen") not in (None, offer.get("storage"))
+        )
+        if wrong:
+            lines.append(f"{name} does not write where it says: {wrong[0]}")
+        for medium in seen:
+            media.setdefault(medium, set()).add(name)
+    if len(media) > 1:
+        each = "; ".join(f"{medium}: {', '.join(sorted(names))}" for medium, names in sorted(media.items()))
+        lines.append(f"not all write to the same medium ({each}); part of the differences is the disk's")
+    return lines
+
+
 def _routes(manifest: Mapping[str, Any]) -> list[str]:
     """Substrates from which the git server was not reached."""
     names = sorted(
@@ -183,7 +205,7 @@ def _command(
     manifest: Mapping[str, Any],
     directory: str,
     *,
-    dropped: AbstractSet[str] = frozenset({"--trials"}),
+    dropped: AbstractSet[str] = frozenset({"--trials", "--trials-for"}),
     added: Sequence[str] = (),
 ) -> str:
     """The run's own command, ready to be extended."""

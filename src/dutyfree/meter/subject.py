@@ -13,7 +13,11 @@ from typing import Any
 from dutyfree.core.contract import Capabilities, Sandbox, Substrate
 from dutyfree.core.errors import DutyfreeError, Misuse, Unsupported
 from dutyfree.core.spec import Limits, Network, Spec, Storage
+from dutyfree.core.timeline import now_ns
+from dutyfree.meter.fingerprint import written_bytes
 from dutyfree.meter.workload import SAME_ENV, Route, Workload
+
+PROBE_BYTES = 8 << 20
 
 IMAGES = ("host", "bench")
 """Tried in this order: the machine's own programs are the same bytes that the host reference runs."""
@@ -48,7 +52,11 @@ class Offer:
     software: Mapping[str, str] | None = None
     """What the programs inside say of themselves."""
     image_bytes: int | None = None
-    """What the image's files occupy, as seen from inside; None for the machine's own programs."""
+    """Size of the image's files, as the store or the engine has it; None for the machine's own programs."""
+    storage_seen: Storage | None = None
+    """Medium that writes inside really reached; None: not seen, as on another machine."""
+    first_answer_s: float | None = None
+    """From the request to the first answer, when it was looked at."""
     route: Route | None = None
     """How set-up comes by the repository that it clones, if it does."""
 
@@ -62,6 +70,7 @@ class Offer:
             "stages": len(spec.stages) if spec else 0,
             "network": spec.network if spec else None,
             "storage": spec.storage if spec else None,
+            "storage_seen": self.storage_seen,
             "limits": spec.limits.given() if spec else {},
             "software": dict(self.software or {}),
             "image_bytes": self.image_bytes,
@@ -91,14 +100,18 @@ async def examine(
             stages=workload.stages,
             network=network,
             limits=_enforced(capabilities, limits or Limits()),
-            storage=storage if storage in capabilities.storages else min(capabilities.storages, default=storage),
+            storage=_storage(capabilities, storage),
         )
         try:
+            asked_ns = now_ns()
             async with subject.substrate.create(spec) as box:
+                await box.run(["true"])
+                first_answer_s = (now_ns() - asked_ns) / 1e9
                 missing, software = await _look(box, workload)
                 missing += await _absent_directory(box, workload)
                 route = await _route(box, workload, server)
-                size = None if image == "host" else await _measure_image(box)
+                seen = None if subject.hollow else await seen_storage(box)
+            size = None if image == "host" else await subject.substrate.image_bytes(image)
         except (Misuse, Unsupported) as error:
             refusals.append(str(error))
             continue
@@ -107,8 +120,10 @@ async def examine(
         if missing and not subject.hollow:
             refusals.append(f"image {image} lacks {', '.join(missing)}")
             continue
-        how = f"image {image}, network {network}, storage {spec.storage}"
-        return Offer(offered=True, reason=how, spec=spec, software=software, image_bytes=size, route=route)
+        return Offer(
+            offered=True, reason=f"image {image}, network {network}, storage {spec.storage}", spec=spec,
+            software=software, image_bytes=size, storage_seen=seen, first_answer_s=first_answer_s, route=route,
+        )  # fmt: skip
     return Offer(offered=False, reason="; ".join(refusals))
 
 
@@ -141,10 +156,32 @@ def _enforced(capabilities: Capabilities, limits: Limits) -> Limits:
     return Limits(**{k: v if k in capabilities.limits else None for k, v in asdict(limits).items()})
 
 
-async def _measure_image(box: Sandbox) -> int | None:
-    out = await box.run("du -skx / 2>/dev/null | cut -f1", timeout_s=60)
-    text = out.text().strip()
-    return int(text) * 1024 if text.isdecimal() else None
+def _storage(capabilities: Capabilities, asked: Storage) -> Storage:
+    """The storage that a sandbox will have: the manifest tells what is given, and not what was asked for."""
+    if capabilities.medium is not None:
+        return capabilities.medium
+    return asked if asked in capabilities.storages else min(capabilities.storages, default=asked)
+
+
+async def seen_storage(box: Sandbox) -> Storage | None:
+    """The medium that a write inside reaches: a declaration may be wrong, the kernel's counters are not.
+
+    The kernel accounts pages to the process that wrote them where a device is below the file system, and none where there
+    is only memory. A kernel of its own inside may not count: then the machine's devices are looked at, and since others
+    may write meanwhile, one try of three without them shows memory.
+    """
+    script = f"printf '%{PROBE_BYTES}s' x > .medium && cat /proc/$$/io; sync .medium; rm -f .medium"
+    for _ in range(3):
+        before = written_bytes()
+        out = await box.run(script)
+        if before is None or not out.ok:
+            return None
+        counted = dict(line.split(": ") for line in out.text().splitlines() if ": " in line)
+        if int(counted.get("wchar", "0")) >= PROBE_BYTES:
+            return "disk" if int(counted.get("write_bytes", "0")) >= PROBE_BYTES // 2 else "memory"
+        if (written_bytes() or 0) - before < PROBE_BYTES // 2:
+            return "memory"
+    return "disk"
 
 
 async def _absent_directory(box: Sandbox, workload: Workload) -> list[str]:

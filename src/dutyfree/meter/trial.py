@@ -21,6 +21,7 @@ from dutyfree.meter.action import Action, Check
 from dutyfree.meter.fingerprint import steal_ns
 from dutyfree.meter.plan import Trial
 from dutyfree.meter.record import Record
+from dutyfree.meter.settle import Settler
 from dutyfree.meter.source import Source, Taken
 from dutyfree.meter.workload import CheckFailed, set_up
 
@@ -41,6 +42,7 @@ class Setting:
     warm: bool
     """Warm-up trials have been run before."""
     clock: Callable[[], int] = now_ns
+    settler: Settler = field(default_factory=Settler)
 
 
 @dataclass(slots=True)
@@ -60,6 +62,7 @@ class Tape:
     runs: list[int] = field(default_factory=list)
     exit_codes: list[int] = field(default_factory=list)
     cpu_ns: int = 0
+    preload_ns: int = 0
     at_action: int | None = None
     start: str = "fresh"
 
@@ -68,10 +71,30 @@ Body = Callable[[Source, Trial, Setting, "Tape"], Awaitable[None]]
 """What a trial does: fills the tape, or raises."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One trial that is over, before it is written down."""
+
+    tape: Tape
+    failure: BaseException | None
+    started_at: str
+
+
 async def run_trial(source: Source, trial: Trial, setting: Setting, order: int, body: Body | None = None) -> Record:
-    """Run it, whatever happens; only cancellation passes through, and leaves no sandbox behind."""
-    started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    """Run one trial by itself, and write it down."""
+    await source.prepare(trial.cell.steps)
     stolen = steal_ns()
+    done = await attempt(source, trial, setting, body)
+    return write_down(source, trial, setting, done, order=order, stolen_ns=steal_ns() - stolen)
+
+
+async def attempt(source: Source, trial: Trial, setting: Setting, body: Body | None = None) -> Attempt:
+    """Run a trial, whatever happens; only cancellation passes through, and leaves no sandbox behind.
+
+    Nothing but the trial runs here: others of its cohort are on the same event loop, under their own clocks. What
+    they need is prepared before (`Source.prepare`) and written down after (`write_down`).
+    """
+    started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
     failure: BaseException | None = None
     tape = Tape(begin_ns=setting.clock())
     try:
@@ -87,21 +110,12 @@ async def run_trial(source: Source, trial: Trial, setting: Setting, order: int, 
         raise asyncio.CancelledError
     if failure is not None:
         tape.end_ns = setting.clock()
-    return _record(
-        source,
-        trial,
-        setting,
-        tape,
-        failure=failure,
-        order=order,
-        started_at=started_at,
-        stolen_ns=steal_ns() - stolen,
-    )
+    return Attempt(tape=tape, failure=failure, started_at=started_at)
 
 
 async def _run(source: Source, trial: Trial, setting: Setting, tape: Tape) -> None:
     if trial.cell.steps:
-        await rollout(source, source.workload.actions(trial.cell.steps), setting, tape)
+        await rollout(source, source.actions(trial.cell.steps), setting, tape)
     else:
         await _cold_start(source, setting, tape)
 
@@ -159,7 +173,13 @@ async def _prepare(source: Source, taken: Taken, setting: Setting, tape: Tape) -
     try:
         return await set_up(taken.box, source.workload, source.server, judged=not source.subject.hollow)
     finally:
-        tape.setup_ns = setting.clock() - begin
+        took = setting.clock() - begin
+        if source.workload.preloaded:
+            # The state is given, not made: the clock stood still meanwhile.
+            tape.preload_ns = took
+            tape.begin_ns += took
+        else:
+            tape.setup_ns = took
 
 
 async def _act(
@@ -223,17 +243,11 @@ async def destroy(box: Sandbox, setting: Setting, tape: Tape) -> None:
     tape.teardown_ns = setting.clock() - begin
 
 
-def _record(
-    source: Source,
-    trial: Trial,
-    setting: Setting,
-    tape: Tape,
-    *,
-    failure: BaseException | None,
-    order: int,
-    started_at: str,
-    stolen_ns: int,
+def write_down(
+    source: Source, trial: Trial, setting: Setting, done: Attempt, *, order: int, stolen_ns: int, settled_ns: int = 0
 ) -> Record:
+    """Make the record of a trial that is over."""
+    tape, failure = done.tape, done.failure
     total = tape.end_ns - tape.begin_ns
     run = sum(tape.runs)
     dispatch = sum(tape.actions) - run
@@ -256,7 +270,7 @@ def _record(
         seed=setting.seed,
         image=source.spec.image,
         cache="warm" if setting.warm and not trial.warmup else "unknown",
-        started_at=started_at,
+        started_at=done.started_at,
         ok=failure is None,
         failure_kind=_kind(failure),
         failure_message=None if failure is None else str(failure)[:2000],
@@ -277,6 +291,8 @@ def _record(
         steal_ns=max(0, stolen_ns),
         exit_codes=tape.exit_codes,
         cpu_ns=tape.cpu_ns,
+        preload_ns=tape.preload_ns,
+        settled_ns=settled_ns,
     )
 
 

@@ -118,6 +118,8 @@ class Workload:
     """Absolute paths that must be executable inside, else the tier is not offered."""
     uploads: tuple[tuple[Path, str], ...] = ()
     """Local trees, and their names in the work directory."""
+    preloaded: bool = False
+    """Set-up makes a state that the tier takes as given: its time is recorded, and in no total."""
     clone: Clone | None = None
     directory: str | None = None
     """Where actions run, under the work directory; None: where the sandbox starts them, and no set-up at all."""

@@ -321,6 +321,10 @@ class Pool(Substrate):
         """As the substrate beneath."""
         return await self.substrate.holds(image)
 
+    async def image_bytes(self, image: str) -> int | None:
+        """As the substrate beneath."""
+        return await self.substrate.image_bytes(image)
+
     async def image_key(self, image: str) -> str:
         """As the substrate beneath."""
         return await self.substrate.image_key(image)

@@ -1,17 +1,23 @@
 """Whole campaigns: repeatable, resumable, and exact on substrates whose delays are known."""
 
+import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
 from runs import measure
-from synthetic import MS, Delays
+from synthetic import MS, Delays, SyntheticSubstrate, VirtualClock
 
 from dutyfree.core.errors import Misuse
+from dutyfree.meter import campaign, manifest
 from dutyfree.meter.campaign import Choices
+from dutyfree.meter.fingerprint import code
 from dutyfree.meter.projection import curves, worker_hours
 from dutyfree.meter.stability import FEW
 from dutyfree.meter.store import read_manifest, read_records
+from dutyfree.meter.subject import Subject
 from dutyfree.meter.summary import results
+from dutyfree.meter.workloads import tier0
 
 TWO = {"host": Delays(), "slow": Delays(create=200 * MS, dispatch=20 * MS)}
 CHOICES = Choices(steps=(0, 10, 20), trials=3, seed=5, warmup=1, deadline_s=60)
@@ -58,11 +64,14 @@ def test_more_trials_extend_a_run(tmp_path):
     assert len(after) == len(before) + 2 * 6
 
 
-def test_a_slow_substrate_may_have_fewer_trials_and_takes_part_in_the_first_blocks(tmp_path):
+def test_a_slow_substrate_may_have_fewer_trials_and_they_stand_in_the_middle_of_the_run(tmp_path):
     measure(tmp_path, TWO, replace(CHOICES, trials_for={"slow": 1}))
     records, _ = read_records(tmp_path)
     measured = [(r.substrate, r.block) for r in records if not r.warmup]
     assert sorted(set(measured)) == [("host", 0), ("host", 1), ("host", 2), ("slow", 0)]
+    places = [i for i, (name, _) in enumerate(measured) if name == "slow"]
+    assert places[0] > 0
+    assert places[-1] < len(measured) - 1
 
 
 def test_trials_for_a_substrate_that_is_not_measured_are_refused(tmp_path):
@@ -76,6 +85,43 @@ def test_a_directory_of_another_plan_is_refused(tmp_path, other):
     changed = {"steps": (0, 10, 20), "trials": 3, "seed": 5, "warmup": 1, "deadline_s": 60} | other
     with pytest.raises(Misuse, match="another protocol"):
         measure(tmp_path, TWO, Choices(**changed))
+
+
+def test_another_version_of_the_code_does_not_go_on_with_a_run(tmp_path, monkeypatch):
+    measure(tmp_path, TWO, CHOICES)
+    monkeypatch.setattr(manifest, "code", lambda: {"digest": "another", "commit": None})
+    with pytest.raises(Misuse, match="another version of dutyfree"):
+        measure(tmp_path, TWO, CHOICES)
+
+
+def test_the_manifest_names_the_code_and_what_was_in_stock(tmp_path):
+    measure(tmp_path, TWO, CHOICES)
+    found = read_manifest(tmp_path)
+    assert len(found["code"]["digest"]) == 16
+    assert found["code"] == code()
+    assert {subject["stock"] for subject in found["subjects"].values()} == {0}
+
+
+def test_nothing_of_the_meter_runs_while_a_trial_does(tmp_path):
+    """Trajectories are worked out before a cohort's clocks start, once, and off the loop on which they run."""
+    clock, seen = VirtualClock(), []
+    substrate = SyntheticSubstrate(clock=clock)
+    plain = tier0.workload()
+
+    def actions(steps):
+        seen.append((steps, substrate.living, threading.current_thread() is threading.main_thread()))
+        return plain.actions(steps)
+
+    choices = Choices(steps=(10, 20), trials=8, parallel=(1, 4), warmup=0)
+
+    async def go():
+        subject = Subject(label="host", name="host", substrate=substrate)
+        prepared = await campaign.prepare(tmp_path, [subject], [replace(plain, actions=actions)], choices)
+        seen.clear()  # of the digest in the manifest
+        await campaign.run(tmp_path, prepared, choices, clock=clock)
+
+    asyncio.run(go())
+    assert sorted(seen) == [(10, 0, False), (20, 0, False)]
 
 
 def test_parallel_trials_are_each_recorded(tmp_path):
@@ -104,11 +150,12 @@ def test_a_quick_look_has_enough_trials_for_a_tax_and_little_of_what_nobody_name
     for label in ("host", gvisor):
         for tier in ("T0", "T1", "T2"):
             assert all(quick.count(label, tier, steps) >= FEW for steps in (0, 150))
-    assert [quick.count(docker, "T0", steps) for steps in (0, 10, 150)] == [8, 8, 0]
-    assert quick.count(docker, "T2", 150) == 0
+    assert [quick.count(docker, "T0", steps, slow=True) for steps in (0, 10, 150)] == [8, 8, 0]
+    assert quick.count(docker, "T2", 150, slow=True) == 0
+    assert quick.count(docker, "T2", 150) == quick.count("host", "T2", 150), "no rule names a substrate"
 
 
 def test_more_trials_of_a_quick_look_are_of_the_same_cells():
     more = Choices(quick=True, trials=30, unasked=frozenset({"host", "docker"}))
-    assert [more.count("docker", "T0", steps) for steps in (0, 150)] == [30, 0]
+    assert [more.count("docker", "T0", steps, slow=True) for steps in (0, 150)] == [30, 0]
     assert more.count("host", "T2", 150) == 30

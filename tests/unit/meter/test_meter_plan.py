@@ -36,6 +36,16 @@ def test_more_trials_extend_the_plan_and_change_nothing_of_its_beginning():
     assert list(plan(longer, seed=7, warmup=1))[: len(short)] == short
 
 
+def test_cohorts_and_rare_cells_are_spread_over_all_blocks():
+    crowd, rare = Cell(substrate="a", tier="T0", steps=10, parallel=32), Cell(substrate="b", tier="T0", steps=10)
+    order = list(plan([(CELLS[0][0], 100), (crowd, 160), (rare, 4)], seed=3))
+    for cell, number in ((crowd, 5), (rare, 4)):
+        places = [i / len(order) for i, cohort in enumerate(order) if cohort[0].cell == cell]
+        assert len(places) == number
+        assert places[0] < 1.1 / number
+        assert places[-1] > 1 - 1.1 / number
+
+
 def test_cells_may_have_different_numbers_of_trials():
     cells = [(CELLS[0][0], 2), (CELLS[1][0], 5)]
     assert Counter(c[0].cell for c in plan(cells, seed=1)) == {CELLS[0][0]: 2, CELLS[1][0]: 5}

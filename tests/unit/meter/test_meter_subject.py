@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+import tempfile
 from dataclasses import replace
 
 import pytest
@@ -51,6 +52,30 @@ def test_a_clone_without_any_network_is_relayed_or_uploaded(tmp_path, forward, r
 def test_limits_that_cannot_be_enforced_are_left_out_and_shown_so():
     offer = look(SyntheticSubstrate(), limits=Limits(cpus=1))
     assert offer.to_dict()["limits"] == {}
+
+
+def test_a_medium_that_a_driver_always_writes_to_stands_in_the_manifest_whatever_was_asked_for():
+    substrate = SyntheticSubstrate()
+    substrate.capabilities = replace(substrate.capabilities, storages=frozenset({"memory", "disk"}), medium="disk")
+    assert look(substrate, storage="memory").to_dict()["storage"] == "disk"
+
+
+@pytest.mark.parametrize(("place", "medium"), [("/dev/shm", "memory"), ("/var/tmp", "disk")])
+def test_the_medium_is_seen_and_not_believed(place, medium, monkeypatch):
+    said = subprocess.run(["stat", "-f", "-c", "%T", place], capture_output=True, text=True, check=False).stdout.strip()
+    if (said == "tmpfs") != (medium == "memory") or said.startswith("overlay"):
+        pytest.skip(f"{place} is a {said or 'missing place'} here: mount -t tmpfs tmpfs /dev/shm")
+    monkeypatch.setattr(tempfile, "tempdir", place)
+    assert look(SyntheticSubstrate()).to_dict()["storage_seen"] == medium
+
+
+def test_the_image_s_size_is_the_store_s_and_not_what_shows_inside():
+    class Sized(SyntheticSubstrate):
+        async def image_bytes(self, image):
+            return 228 << 20
+
+    assert look(Sized(faults=Faults(images=frozenset({"bench"})))).image_bytes == 228 << 20
+    assert look(Sized()).image_bytes is None
 
 
 def test_looking_leaves_no_sandbox():

@@ -97,3 +97,18 @@ def test_a_repository_that_was_uploaded_is_told(run):
     tier = next(iter(tiers))
     tiers[tier]["route"] = "upload"
     assert any(f"slow {tier}: no way" in line for line in doubts(results(run.records), run.manifest, "DIR"))
+
+
+def test_a_substrate_that_writes_elsewhere_than_it_says_is_told(run):
+    subjects = run.manifest["subjects"]
+    subjects["slow"]["tiers"]["T0"] |= {"storage": "memory", "storage_seen": "disk"}
+    subjects["host"]["tiers"]["T0"] |= {"storage": "memory", "storage_seen": "memory"}
+    lines = doubts(results(run.records), run.manifest, "DIR")
+    assert lines[0] == "slow does not write where it says: memory is declared, disk was seen"
+    assert lines[1].startswith("not all write to the same medium (disk: slow; memory: host)")
+
+
+def test_the_command_that_adds_trials_adds_them_for_every_substrate(run):
+    run.manifest["protocol"]["command"] = ["-s", "host", "--trials", "5", "--trials-for", "slow=2", "--seed", "1"]
+    lines = doubts(results(run.records), run.manifest, "DIR")
+    assert any("`dutyfree measure -s host --seed 1 -o DIR --trials 30`" in line for line in lines)

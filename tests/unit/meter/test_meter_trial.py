@@ -1,6 +1,7 @@
 """A trial gives back exactly the delays of a substrate whose delays are known, and survives everything else."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from synthetic import MS, Delays, Faults, SyntheticSubstrate
@@ -14,10 +15,10 @@ from dutyfree.meter.trial import Setting, run_trial
 from dutyfree.meter.workloads import tier0
 
 
-def run_one(substrate, *, steps=10, deadline_s=30.0, profile="controlled", hollow=False, trials=1):
+def run_one(substrate, *, steps=10, deadline_s=30.0, profile="controlled", hollow=False, trials=1, workload=None):
     async def go():
         subject = Subject(label="synthetic", name="synthetic", substrate=substrate, hollow=hollow)
-        source = Source(subject=subject, workload=tier0.workload(), spec=Spec(), profile=profile)
+        source = Source(subject=subject, workload=workload or tier0.workload(), spec=Spec(), profile=profile)
         setting = Setting(host="h", seed=1, deadline_s=deadline_s, warm=True, clock=substrate.clock)
         trial = Trial(cell=Cell(substrate="synthetic", tier="T0", steps=steps), block=0)
         await source.open()
@@ -54,6 +55,22 @@ def test_a_cold_start_ends_with_the_first_result_and_leaves_the_teardown_out():
     assert record.first_result_ns == record.total_ns == expected
     assert record.destroy_ns == 0
     assert record.teardown_ns == delays.destroy
+
+
+def test_a_state_that_the_tier_takes_as_given_is_in_no_time(tmp_path):
+    (tmp_path / "tree").mkdir()
+    given = replace(tier0.workload(), uploads=((tmp_path / "tree", "repo"),), directory="repo", preloaded=True)
+    paid = replace(given, preloaded=False)
+    (one,), (other,) = (run_one(SyntheticSubstrate(), workload=work) for work in (given, paid))
+    assert (one.preload_ns, one.setup_ns) == (Delays().upload + Delays().dispatch + Delays().run, 0)
+    assert other.setup_ns == one.preload_ns
+    assert other.total_ns - one.total_ns == one.preload_ns
+    assert sum(getattr(one, f"{name}_ns") for name in COMPONENTS) == one.total_ns
+
+
+def test_exit_codes_and_processor_time_of_actions_are_kept():
+    (record,) = run_one(SyntheticSubstrate())
+    assert record.exit_codes == [0] * 10
 
 
 def test_a_wrong_answer_fails_the_trial_at_its_action():

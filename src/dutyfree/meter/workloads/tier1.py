@@ -1,6 +1,6 @@
 """T1: code inspection in a repository that is already there.
 
-The checkout is uploaded before the first action (its set-up). Each ten actions are 8 inspections (listing, finding,
+The checkout is uploaded before the first action, and the upload is in no time: the tier begins with it there. Each ten actions are 8 inspections (listing, finding,
 grepping, reading) and 2 commands (a search by syntax tree in Python, `git log`). Nothing is changed.
 """
 
@@ -24,11 +24,12 @@ def workload(project: Project) -> Workload:
     return Workload(
         tier="T1",
         actions=trajectory,
-        description=f"{project.name} uploaded before the first action; listing, searching, reading, parsing",
+        description=f"{project.name} preloaded (its upload is in no time); listing, searching, reading, parsing",
         env=READ_ONLY_GIT,
         programs=(PYTHON, "/usr/bin/git"),
         uploads=((project.tree, "repo"),),
         directory="repo",
+        preloaded=True,
     )
 
 

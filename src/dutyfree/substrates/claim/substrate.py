@@ -61,7 +61,8 @@ def claim_capabilities(
         "isolation": "the template may name a stronger runtime class, behind which the cluster does not let us see",
     }
     storages: frozenset[Storage] = frozenset({"memory"}) if read_only else pods.storages
-    return replace(pods, limits=frozenset(), storages=storages, notes=notes)
+    medium: Storage = "memory" if read_only else "disk"
+    return replace(pods, limits=frozenset(), storages=storages, medium=medium, notes=notes)
 
 
 class ClaimSubstrate(PodSubstrate):

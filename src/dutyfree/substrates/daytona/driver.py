@@ -23,6 +23,7 @@ CAPABILITIES = Capabilities(
     limits=frozenset({"cpus", "memory_bytes", "disk_bytes"}),
     networks=frozenset({"none", "host"}),
     storages=frozenset({"memory", "disk"}),
+    medium="disk",
     notes={
         **HOSTED_NOTES,
         "dispatch": f"{HOSTED_NOTES['dispatch']}; output comes with a command's end, so a limit that kills is seen too late",

@@ -21,6 +21,7 @@ CAPABILITIES = Capabilities(
     dispatch="api",
     networks=frozenset({"none", "host"}),
     storages=frozenset({"memory", "disk"}),
+    medium="disk",
     users=True,
     notes={
         **HOSTED_NOTES,

@@ -59,6 +59,12 @@ class Images:
         """The engine has an image of that name."""
         return (await self._http.call("GET", f"/images/{reference}/json")).ok
 
+    async def size(self, name: str) -> int | None:
+        """Bytes of one of the engine's own; None if it does not tell."""
+        reply = await self._http.call("GET", f"/images/{name}/json")
+        found = reply.json().get("Size") if reply.ok else None
+        return found if isinstance(found, int) else None
+
     async def _provide(self, reference: str, image: Image) -> None:
         if await self.has(reference):
             return

@@ -75,6 +75,7 @@ def engine_capabilities(info: Mapping[str, Any], settings: Settings) -> Capabili
         limits=frozenset(name for name, said in LIMIT_FACTS.items() if info.get(said)),
         networks=frozenset({"none", "host"}),
         storages=frozenset({"memory"} if settings.profile == "hardened" else {"memory", "disk"}),
+        medium="memory" if settings.profile == "hardened" else "disk",
         users=True,
         stream=agent,
         terminal=agent,
@@ -132,6 +133,12 @@ class EngineSubstrate(RenewingSubstrate[Origin]):
     async def image_key(self, image: str) -> str:
         """The engine's own id of what the name means."""
         return (await self._find(image)).image
+
+    async def image_bytes(self, image: str) -> int | None:
+        """As our own store has it, or the engine for its own."""
+        if self._is_ours(image):
+            return await super().image_bytes(image)
+        return await self._images.size(image)
 
     async def holds(self, image: str) -> bool:
         """The engine has it already."""

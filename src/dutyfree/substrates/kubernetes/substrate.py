@@ -56,6 +56,7 @@ def pod_capabilities(networks: frozenset[Network], settings: Settings) -> Capabi
         limits=frozenset({"cpus", "memory_bytes"}),
         networks=networks,
         storages=frozenset({"memory"} if hardened else {"memory", "disk"}),
+        medium="memory" if hardened else "disk",
         users=agent,
         stream=agent,
         terminal=agent,
@@ -99,7 +100,8 @@ class KubernetesSubstrate(PodSubstrate):
             birth.created()
             return pod
 
-        return await self._boot(birth, begin, wait=self._settings.wait)
+        # The scheduler's and the kubelet's time is a control plane's: readiness counts from the container that runs.
+        return await self._boot(birth, begin, wait=self._settings.wait, reached=birth.waited)
 
 
 async def open_cluster(client: Client, settings: Settings) -> KubernetesSubstrate:

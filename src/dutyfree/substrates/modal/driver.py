@@ -30,6 +30,7 @@ AGENT = Capabilities(
     limits=frozenset({"cpus", "memory_bytes"}),
     networks=frozenset({"none", "host"}),
     storages=frozenset({"memory", "disk"}),
+    medium="disk",
     users=True,
     stream=True,
     terminal=True,
@@ -45,6 +46,7 @@ API = Capabilities(
     limits=AGENT.limits,
     networks=AGENT.networks,
     storages=AGENT.storages,
+    medium=AGENT.medium,
     notes={**_NOTES, **API_NOTES, "users": "an exec call has no user; use dispatch=agent"},
 )
 

@@ -111,11 +111,9 @@ class NativeSubstrate(Substrate):
         if any(layer.users == 0 for layer in plan.saved):
             raise Misuse(f"{spec.image!r} was removed", field="image", driver="native")
         timeline = Timeline()
-        box = await self._boot(spec, plan, timeline)
-        created_ns = now_ns()
+        box = await self._boot(spec, plan, timeline, start_ns)
         await self._join_network(box)
-        timeline.add("create", start_ns, created_ns)
-        timeline.add("ready", created_ns, now_ns())
+        timeline.add("ready", timeline.spans[0].end_ns, now_ns())
         return box
 
     async def image_key(self, image: str) -> str:
@@ -123,6 +121,13 @@ class NativeSubstrate(Substrate):
         if image.startswith(SNAPSHOT_PREFIX) and await self.holds(image):
             return image
         return (remembered(image, self._store) or await self._resolve(image)).key
+
+    async def image_bytes(self, image: str) -> int | None:
+        """As the store has it; the machine's own programs have no size of their own."""
+        if image == "host":
+            return None
+        found = self._store.manifest((remembered(image, self._store) or await self._resolve(image)).key)
+        return found.size_bytes if found else None
 
     async def close(self) -> None:
         """End the spawner, which ends every sandbox."""
@@ -200,7 +205,7 @@ class NativeSubstrate(Substrate):
             binds=[(await self._spawner.layer(path, host=True), target) for path, target in image.binds],
         )
 
-    async def _boot(self, spec: Spec, plan: Plan, timeline: Timeline) -> NativeSandbox:
+    async def _boot(self, spec: Spec, plan: Plan, timeline: Timeline, start_ns: int) -> NativeSandbox:
         self._last_id += 1
         name = f"native-{os.getpid()}-{self._last_id}"
         self._states.hold(plan.saved)
@@ -208,6 +213,8 @@ class NativeSubstrate(Substrate):
             if self._verifier.depth == "full":
                 await self._verifier.learn(plan)
             tag, link = await self._begin(spec, plan, plan.packet, name)
+            # As in every driver: what provides it has taken the order; waiting for the greeting is readiness.
+            timeline.add("create", start_ns, now_ns())
             try:
                 image = plan.image
                 box = NativeSandbox(
@@ -411,4 +418,6 @@ async def open_native(
     if verify not in ("quick", "full"):
         raise Misuse(f"must be quick or full, not {verify!r}", field="verify", driver="native")
     spawner = await Spawner.start(program, cgroup=cgroup, stock=stock)
-    return NativeSubstrate(spawner, Store.default(), version, verify="full" if verify == "full" else "quick")
+    substrate = NativeSubstrate(spawner, Store.default(), version, verify="full" if verify == "full" else "quick")
+    substrate.stocked = stock
+    return substrate

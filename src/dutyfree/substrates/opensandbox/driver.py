@@ -24,6 +24,7 @@ CAPABILITIES = Capabilities(
     limits=frozenset({"cpus", "memory_bytes"}),
     networks=frozenset({"host"}),
     storages=frozenset({"memory", "disk"}),
+    medium="disk",
     users=True,
     notes={
         **HOSTED_NOTES,
