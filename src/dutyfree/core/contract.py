@@ -107,40 +107,31 @@ class Process(Protocol):
 
     def __aiter__(self) -> AsyncIterator[tuple[StreamName, bytes]]:
         """Chunks of exact bytes, in order per stream, until both streams end."""
-        ...
 
     async def __anext__(self) -> tuple[StreamName, bytes]:
         """The next chunk. Cancelled (`asyncio.wait_for`), it has taken none and the iteration goes on."""
-        ...
 
     async def write(self, data: bytes) -> None:
         """Send to the command's stdin; returns when it has been accepted (a slow reader makes this wait)."""
-        ...
 
     async def close_stdin(self) -> None:
         """End of input."""
-        ...
 
     async def signal(self, number: int) -> None:
         """Send a signal to the command's process group."""
-        ...
 
     async def resize(self, size: TerminalSize) -> None:
         """Tell the terminal its new size."""
-        ...
 
     async def kill(self) -> None:
         """Kill the whole process tree; `wait` then gives ``cancelled``."""
-        ...
 
     async def wait(self) -> Outcome:
         """The outcome, once. Output that was iterated is not repeated in it."""
-        ...
 
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *exc: object) -> None:
         """At the end of a block the command is killed if it still runs."""
-        ...
 
 
 class Shell(Protocol):
@@ -158,20 +149,16 @@ class Shell(Protocol):
 
         After `exit` (or the shell's death) `alive` is False and further calls raise `Misuse`.
         """
-        ...
 
     async def interrupt(self) -> None:
         """What Ctrl-C does: stop the running script, keep the shell."""
-        ...
 
     @property
     def alive(self) -> bool:
         """The shell can take another `run`."""
-        ...
 
     async def close(self) -> None:
         """End the shell and what it left running. Calling it twice is fine."""
-        ...
 
     async def __aenter__(self) -> Shell: ...
     async def __aexit__(self, *exc: object) -> None: ...
@@ -183,11 +170,9 @@ class Forward(Protocol):
     @property
     def port(self) -> int:
         """The port that listens: on the host's loopback for `expose`, on the sandbox's for `provide`."""
-        ...
 
     async def close(self) -> None:
         """Stop listening and drop the connections. Calling it twice is fine."""
-        ...
 
     async def __aenter__(self) -> Forward: ...
     async def __aexit__(self, *exc: object) -> None: ...
@@ -199,16 +184,13 @@ class Snapshot(Protocol):
     @property
     def key(self) -> str:
         """What it is kept under."""
-        ...
 
     @property
     def image(self) -> str:
         """The name of an image that starts from this state, on the substrate it was made on: ``snapshot:<key>``."""
-        ...
 
     async def remove(self) -> None:
         """Give it up. Sandboxes that started from it are not disturbed. Calling it twice is fine."""
-        ...
 
 
 class Sandbox(Belonging, ABC):
@@ -473,15 +455,12 @@ class Driver(Protocol):
 
     def declared(self) -> Sequence[Capabilities]:
         """List the capabilities where everything needed is in place: one for each dispatch mode, the default first."""
-        ...
 
     def probe(self) -> Availability:
         """Look, quickly, without side effects."""
-        ...
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Start using the substrate; `Unavailable` with the reason and command if it cannot be."""
-        ...
 
 
 def root_of(box: Sandbox) -> str | None:
