@@ -1,11 +1,14 @@
-"""Numbers from samples: quantiles, spread, intervals, ratios. A number that the samples cannot carry is None.
+"""Numbers from samples: quantiles, spread, intervals, ratios. A number that the samples cannot carry
+is None.
 
-Takes seconds, gives floats. A failed trial is an infinite time: it took longer than any that succeeded, and no quantile
-forgets it. Trials that ran together share what happened to them, so a cohort counts as one sample, by its median.
+Takes seconds, gives floats. A failed trial is an infinite time: it took longer than any that
+succeeded, and no quantile forgets it. Trials that ran together share what happened to them, so a
+cohort counts as one sample, by its median.
 
 The interval of a median lies between two of its order statistics: its coverage follows from the
 binomial distribution whatever the data look like. Intervals of ratios combine two such (Donner and
-Zou's MOVER, on logarithms). Those of means are Student's, and only from 30 samples on. `tests/statistics` holds the coverage of each: 93 to 97 %, or no interval.
+Zou's MOVER, on logarithms). Those of means are Student's, and only from 30 samples on.
+`tests/statistics` holds the coverage of each: 93 to 97 %, or no interval.
 """
 
 from __future__ import annotations

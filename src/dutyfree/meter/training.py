@@ -1,10 +1,13 @@
-"""A whole training run as a trial: the same reinforcement-learning loop on every substrate, by the clock on the wall.
+"""A whole training run as a trial: the same reinforcement-learning loop on every substrate, by the
+clock on the wall.
 
-A softmax policy over a few candidate attempts is trained by REINFORCE with the group's mean as baseline. Each iteration
-samples a group of attempts, carries each out in a sandbox of its own, all at once, waits for the slowest, and updates. The
-random numbers are seeded by the block, so every substrate makes the same rollouts and earns the same rewards.
+A softmax policy over a few candidate attempts is trained by REINFORCE with the group's mean as
+baseline. Each iteration samples a group of attempts, carries each out in a sandbox of its own, all
+at once, waits for the slowest, and updates. The random numbers are seeded by the block, so every
+substrate makes the same rollouts and earns the same rewards.
 
-Components are those of the slowest rollout of each iteration: the critical path. What is left is orchestration.
+Components are those of the slowest rollout of each iteration: the critical path. What is left is
+orchestration.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The tiers `reset` and `fork`: what a sandbox costs that is made clean again, or made many of.
 
-The sandbox has been used before: 200 small files in a directory of their own, and a file changed twice. That is what a short
-trajectory leaves behind; how the cost grows beyond it is a question for benchmarks.
+The sandbox has been used before: 200 small files in a directory of their own, and a file changed
+twice. That is what a short trajectory leaves behind; how the cost grows beyond it is a question for
+benchmarks.
 """
 
 from __future__ import annotations

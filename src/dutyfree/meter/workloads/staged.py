@@ -1,7 +1,8 @@
-"""T2 from each stage: what is left of its set-up when the sandbox starts from a state that has part of it.
+"""T2 from each stage: what is left of its set-up when the sandbox starts from a state that has part of
+it.
 
-`T2` itself starts from the image. `T2@repository` has the checkout, `T2@dependencies` also what the tests import. Cold starts
-only: once ready, the trajectory is that of T2.
+`T2` itself starts from the image. `T2@repository` has the checkout, `T2@dependencies` also what the
+tests import. Cold starts only: once ready, the trajectory is that of T2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """T1: code inspection in a repository that is already there.
 
-The checkout is uploaded before the first action, and the upload is in no time: the tier begins with it there. Each ten actions are 8 inspections (listing, finding,
-grepping, reading) and 2 commands (a search by syntax tree in Python, `git log`). Nothing is changed.
+The checkout is uploaded before the first action, and the upload is in no time: the tier begins with
+it there. Each ten actions are 8 inspections (listing, finding, grepping, reading) and 2 commands (a
+search by syntax tree in Python, `git log`). Nothing is changed.
 """
 
 from __future__ import annotations
