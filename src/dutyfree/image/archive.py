@@ -77,12 +77,12 @@ def drain(stream: Readable, unpacker: Unpacker) -> Unpacked:
         unpacker.finish()
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError, RecursionError) as error:
         # Recursion: tarfile calls itself for each of several extended headers in a row.
-        raise Misuse(f"not a readable rootfs archive: {error}", field="image", driver="native") from error
+        raise Misuse(f"not a readable rootfs archive: {error}", field="image") from error
     except OSError as error:
         # Decompressors raise it without a number for bad data.
         if error.errno is None:
-            raise Misuse(f"not a readable rootfs archive: {error}", field="image", driver="native") from error
-        raise DriverError(f"cannot unpack: {error}", driver="native", step="image") from error
+            raise Misuse(f"not a readable rootfs archive: {error}", field="image") from error
+        raise DriverError(f"cannot unpack: {error}", step="image") from error
     finally:
         unpacker.close()
     return unpacker.result
@@ -284,13 +284,13 @@ def components(name: str) -> tuple[str, ...]:
 
 def refusal(name: str, why: str) -> Misuse:
     """What is wrong with a member."""
-    return Misuse(f"archive member {name[:200]!r} {why}", field="image", driver="native")
+    return Misuse(f"archive member {name[:200]!r} {why}", field="image")
 
 
 def _failure(name: str, error: OSError) -> Misuse | DriverError:
     """What an OSError while making a member means: a bad archive, or a disk in trouble."""
     if error.errno in _FULL:
-        return DriverError(f"cannot unpack {name[:200]!r}: {error.strerror}", driver="native", step="image")
+        return DriverError(f"cannot unpack {name[:200]!r}: {error.strerror}", step="image")
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return refusal(name, "lies below something that is no directory")
     if error.errno in (errno.EISDIR, errno.EPERM):

@@ -124,10 +124,10 @@ def recipe(tool: Tool, origin: Sources) -> str:
 
 def _from_packages(store: Store, tool: Tool, *, progress: Progress, force: bool) -> Built:
     if shutil.which(tool) is None:
-        raise Unavailable(f"{tool} is not installed", enable=f"apt-get install -y {tool}", driver="native")
+        raise Unavailable(f"{tool} is not installed", enable=f"apt-get install -y {tool}")
     origin = sources()
     if origin is None:
-        raise Unavailable("this machine has no apt sources of its own release to build from", driver="native")
+        raise Unavailable("this machine has no apt sources of its own release to build from")
     wanted = recipe(tool, origin)
     before = _own_key(store)
     manifest = store.whole(before) if before is not None else None
@@ -182,7 +182,7 @@ def _mmdebstrap(store: Store, origin: Sources, about: About, progress: Progress)
 
 def _debootstrap(store: Store, origin: Sources, about: About, progress: Progress) -> Manifest:
     if os.geteuid() != 0:
-        raise Unavailable("debootstrap needs root", enable="sudo dutyfree image build bench", driver="native")
+        raise Unavailable("debootstrap needs root", enable="sudo dutyfree image build bench")
     with store.building() as building:
         root = building.path / "debootstrap"
         command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", origin.suite]
@@ -221,4 +221,4 @@ def _run(command: Sequence[str], *, progress: Progress, lock_fd: int) -> None:
             raise
     if process.returncode != 0:
         words = "\n  ".join(last)
-        raise DriverError(f"{command[0]} failed ({process.returncode}):\n  {words}", driver="native", step="image")
+        raise DriverError(f"{command[0]} failed ({process.returncode}):\n  {words}", step="image")

@@ -59,9 +59,9 @@ def remove(store: Store, name: str) -> bool:
         raise _unknown(store, name)
     keys = {row.key for row in matches}
     if len(keys) > 1:
-        raise Misuse(f"{name!r} means {len(keys)} images: use more of the key", field="name", driver="native")
+        raise Misuse(f"{name!r} means {len(keys)} images: use more of the key", field="name")
     if taken := [row.name for row in matches if row.name not in ("", "host")]:
-        raise Misuse(f"that image is named: remove {', '.join(taken)}", field="name", driver="native")
+        raise Misuse(f"that image is named: remove {', '.join(taken)}", field="name")
     return release(store, keys.pop())
 
 
@@ -93,4 +93,4 @@ def _unknown(store: Store, name: str) -> Misuse:
     close = difflib.get_close_matches(name, names, n=1)
     guess = f" Did you mean {close[0]!r}?" if close else ""
     known = f" Here are: {', '.join(names)}" if names else " There are none"
-    return Misuse(f"there is no image {name!r} to remove.{guess}{known}", field="name", driver="native")
+    return Misuse(f"there is no image {name!r} to remove.{guess}{known}", field="name")

@@ -33,11 +33,11 @@ def write_disk(image: Image, target: Path) -> None:
     )
 
 
-def make_writable(target: Path, size_bytes: int, *, driver: str) -> None:
+def make_writable(target: Path, size_bytes: int) -> None:
     """An empty disk for one user, in a new file whose blocks are all its own: `Saturated` if there is no room."""
     make_filesystem(target, size_bytes, ["-O", "^has_journal", "-m", "0"])
     with target.open("r+b") as file:
-        reserve(file.fileno(), size_bytes, target.parent, driver=driver)
+        reserve(file.fileno(), size_bytes, target.parent)
 
 
 def make_filesystem(target: Path, size_bytes: int, options: list[str]) -> None:

@@ -69,7 +69,7 @@ class Skeleton:
 def plan(root: Path = Path("/")) -> Skeleton:
     """Look at the host below `root`, and decide. Writes nothing."""
     if not (root / "usr").is_dir():
-        raise Unavailable(f"the host image needs {root / 'usr'}, which this machine lacks", driver="native")
+        raise Unavailable(f"the host image needs {root / 'usr'}, which this machine lacks")
     entries = {path: Entry(path=path, kind="dir", mode=mode) for path, mode in _DIRECTORIES.items()}
     binds = [(root / "usr", "/usr")]
     for name in _PROGRAMS:

@@ -71,7 +71,7 @@ def import_archive(
                     with contextlib.closing(Ahead(decompressed(file, Told(file, progress)))) as ahead:
                         result = unpack(ahead, building.rootfs, max_bytes=max_bytes)
                     if stamp(os.fstat(file.fileno())) != before:
-                        raise Misuse(f"{path} changed while it was read", field="image", driver="native")
+                        raise Misuse(f"{path} changed while it was read", field="image")
                     if about.kind == "archive" and image_rootfs.is_saved_image(building.rootfs):
                         # Whoever saved it began with another member than all who are known.
                         return import_path(store, path, max_bytes=max_bytes, progress=progress)
@@ -131,9 +131,9 @@ def _opened(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except PermissionError as error:
-        raise Unavailable(f"image {path} cannot be read", enable=f"chmod a+r {path}", driver="native") from error
+        raise Unavailable(f"image {path} cannot be read", enable=f"chmod a+r {path}") from error
     except OSError as error:
-        raise Misuse(f"{path} cannot be read: {error.strerror}", field="image", driver="native") from error
+        raise Misuse(f"{path} cannot be read: {error.strerror}", field="image") from error
 
 
 def _digest(file: IO[bytes], progress: Progress) -> str:

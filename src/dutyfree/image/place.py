@@ -99,7 +99,6 @@ class Place:
             raise Unavailable(
                 f"images cannot be kept in {self.root}: {error.strerror}",
                 enable="export DUTYFREE_HOME=<a directory of yours>",
-                driver="native",
             ) from error
         self._prepared = True
 

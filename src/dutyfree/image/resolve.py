@@ -66,7 +66,7 @@ def resolve(name: str, store: Store) -> Image:
     try:
         image = _find(name, store)
     except OSError as error:  # what is wrong with the image itself is Misuse by now: this is the store's disk
-        raise DriverError(f"image {name[:200]!r} cannot be had: {error}", driver="native", step="image") from error
+        raise DriverError(f"image {name[:200]!r} cannot be had: {error}", step="image") from error
     store.memo[name] = _Remembered(image, _signs(image, store))
     return image
 
@@ -92,7 +92,7 @@ def known(store: Store) -> list[str]:
 
 def _find(name: str, store: Store) -> Image:
     if "\0" in name:
-        raise Misuse("has a NUL in it", field="image", driver="native")
+        raise Misuse("has a NUL in it", field="image")
     if name == "host":
         return _host(name, store)
     if name.startswith("/"):
@@ -107,12 +107,11 @@ def _find(name: str, store: Store) -> Image:
         raise Unavailable(
             f"image {name!r} is damaged: {store.directory(key)}/image.json cannot be read",
             enable=f"dutyfree image remove {name}, and import it again",
-            driver="native",
         )
     if name == "bench":
-        raise Unavailable("image 'bench' is not built yet", enable=BUILD_BENCH, driver="native")
+        raise Unavailable("image 'bench' is not built yet", enable=BUILD_BENCH)
     if snapshot:
-        raise Misuse(f"there is no {name[:200]!r}: it was removed, or made elsewhere", field="image", driver="native")
+        raise Misuse(f"there is no {name[:200]!r}: it was removed, or made elsewhere", field="image")
     raise _unknown(name, store)
 
 
@@ -120,7 +119,7 @@ def _host(name: str, store: Store) -> Image:
     manifest, skeleton = image_host.provide(store)
     image = _stored(name, manifest.key, store)
     if image is None:
-        raise Unavailable("the host image was removed while it was resolved; ask again", driver="native")
+        raise Unavailable("the host image was removed while it was resolved; ask again")
     return replace(image, binds=skeleton.binds)
 
 
@@ -129,22 +128,22 @@ def _at_path(name: str, store: Store) -> Image:
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
-        raise Misuse(f"there is no rootfs at {name!r} ({error})", field="image", driver="native") from error
+        raise Misuse(f"there is no rootfs at {name!r} ({error})", field="image") from error
     if stat.S_ISDIR(mode):
         return _directory(name, path.resolve())
     if stat.S_ISREG(mode):
         return _archive(name, path, store)
-    raise Misuse(f"{name!r} is neither a directory nor a file", field="image", driver="native")
+    raise Misuse(f"{name!r} is neither a directory nor a file", field="image")
 
 
 def _directory(name: str, path: Path) -> Image:
     if path.samefile("/"):
-        raise Misuse("'/' would show everything this machine has; use 'host'", field="image", driver="native")
+        raise Misuse("'/' would show everything this machine has; use 'host'", field="image")
     try:
         image_rootfs.check(path, name=name)
         key = image_rootfs.fingerprint(path)
     except OSError as error:  # no permission, or it is being changed
-        raise Misuse(f"{name!r} cannot be read: {error}", field="image", driver="native") from error
+        raise Misuse(f"{name!r} cannot be read: {error}", field="image") from error
     return Image(name=name, key=key, layers=(path,), layer_keys=(os.fspath(path),))
 
 
@@ -162,7 +161,7 @@ def _archive(name: str, path: Path, store: Store) -> Image:
     store.note(place, signs, manifest.key)
     image = _stored(name, manifest.key, store)
     if image is None:
-        raise Unavailable(f"image {name!r} was removed while it was imported; ask again", driver="native")
+        raise Unavailable(f"image {name!r} was removed while it was imported; ask again")
     return image
 
 
@@ -177,7 +176,6 @@ def _stored(name: str, key: str, store: Store) -> Image | None:
         raise Unavailable(
             f"image {name[:200]!r} lacks {len(gone)} of its {len(manifest.layers)} layers: {store.layers.path(gone[0])} is gone",
             enable=remedy(manifest, name),
-            driver="native",
             step="image",
         )
     return _image(name, manifest, store)
@@ -241,5 +239,4 @@ def _unknown(name: str, store: Store) -> Misuse:
         f"there is no image {name[:200]!r}.{guess}{relative} Known: {', '.join(names)}, and the absolute path of a"
         " rootfs directory or tar",
         field="image",
-        driver="native",
     )

@@ -22,7 +22,7 @@ _SECTOR = 512
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def reserve(fd: int, size_bytes: int, folder: Path, *, driver: str) -> None:
+def reserve(fd: int, size_bytes: int, folder: Path) -> None:
     """Give a file in `folder` all the blocks it can come to need; what is in it stays. Blocks.
 
     `Saturated`, with the numbers, if the filesystem has not as many for everybody (root's last reserve is left alone).
@@ -33,13 +33,13 @@ def reserve(fd: int, size_bytes: int, folder: Path, *, driver: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         room = os.fstatvfs(fd)
         missing = size_bytes - os.fstat(fd).st_blocks * _SECTOR
-        if missing > room.f_bavail * room.f_frsize or not _allocate(fd, size_bytes, driver):
-            raise _saturated(size_bytes, folder, driver)
+        if missing > room.f_bavail * room.f_frsize or not _allocate(fd, size_bytes):
+            raise _saturated(size_bytes, folder)
     finally:
         os.close(lock)
 
 
-def _allocate(fd: int, size_bytes: int, driver: str) -> bool:
+def _allocate(fd: int, size_bytes: int) -> bool:
     """False if there is no room. By the system's own call: the library's would write zeros where that is not offered."""
     while _libc.fallocate(fd, 0, ctypes.c_long(0), ctypes.c_long(size_bytes)) != 0:
         error = ctypes.get_errno()
@@ -49,27 +49,25 @@ def _allocate(fd: int, size_bytes: int, driver: str) -> bool:
             raise Unavailable(
                 "disk storage needs a filesystem that can reserve room (ext4, xfs), and the store's cannot",
                 enable="export DUTYFREE_HOME=<a directory on such a filesystem>",
-                driver=driver,
             )
         if error != errno.EINTR:
             raise OSError(error, os.strerror(error))
     return True
 
 
-def _saturated(size_bytes: int, folder: Path, driver: str) -> Saturated:
+def _saturated(size_bytes: int, folder: Path) -> Saturated:
     room = os.statvfs(folder)
     taken = list(_reserved(folder))
     return Saturated(
         f"no room for a disk: {_mib(size_bytes)} were asked for, {_mib(room.f_bavail * room.f_frsize)} are free in {folder}, "
-        f"{_mib(sum(taken))} are reserved there by {len(taken)} disks of native sandboxes; ask for less by limits.disk_bytes, "
+        f"{_mib(sum(taken))} are reserved there by {len(taken)} disks of sandboxes; ask for less by limits.disk_bytes, "
         "end sandboxes, or move the store by DUTYFREE_HOME",
-        driver=driver,
         step="create",
     )
 
 
 def _reserved(folder: Path) -> Iterator[int]:
-    """The disks of live native sandboxes, of whatever process: files without a name, on loop devices."""
+    """The disks of live sandboxes, of whatever process: files without a name, on loop devices."""
     for device in scan(LOOPS):
         try:
             backing = Path(device.path, "loop/backing_file").read_text()

@@ -31,7 +31,7 @@ from dutyfree.image.stack import shorten
 __all__ = ["ALIAS", "MAX_LAYERS", "Building", "Manifest", "Store", "check_snapshot", "delete", "locate"]
 
 MAX_LAYERS = 60
-"""Of one image: what the native spawner mounts."""
+"""Of one image: as many as are mounted over each other."""
 
 _SNAPSHOT_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

@@ -166,7 +166,7 @@ def _zstd(file: IO[bytes]) -> Readable:
             continue
         opened: Readable = zstd.ZstdFile(file)
         return opened
-    raise Unsupported("this Python reads no zstd: pip install 'dutyfree[oci]'", driver="native", step="image")
+    raise Unsupported("this Python reads no zstd: pip install 'dutyfree[oci]'", step="image")
 
 
 @contextlib.contextmanager
@@ -192,7 +192,7 @@ def from_directory(source: Path) -> Iterator[IO[bytes]]:
     finally:
         writer.join()
         if failure:
-            raise Misuse(f"cannot read {source}: {failure[0]}", field="image", driver="native") from failure[0]
+            raise Misuse(f"cannot read {source}: {failure[0]}", field="image") from failure[0]
 
 
 def _writing(pipe: IO[bytes]) -> tarfile.TarFile:

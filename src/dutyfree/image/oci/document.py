@@ -49,7 +49,7 @@ class Configuration:
 
 def wrong(what: str) -> Misuse:
     """The image is not one, or not one we can have."""
-    return Misuse(what, field="image", driver="native")
+    return Misuse(what, field="image")
 
 
 def parse(text: bytes, what: str) -> dict[str, Any]:

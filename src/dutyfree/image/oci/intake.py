@@ -258,7 +258,7 @@ def _copy(stream: object, target: IO[bytes], max_bytes: int) -> None:
     except OSError as error:
         if error.errno is None:
             raise wrong(f"the archive is damaged: {error}") from error
-        raise DriverError(f"cannot unpack: {error}", driver="native", step="image") from error
+        raise DriverError(f"cannot unpack: {error}", step="image") from error
 
 
 def _key(layers: Sequence[str], config: Configuration) -> str:

@@ -75,7 +75,7 @@ def opened(path: Path) -> Iterator[Shelf]:
     except (tarfile.TarError, EOFError, RecursionError) as error:
         raise wrong(f"{path} is no readable archive: {error}") from error
     except PermissionError as error:
-        raise Unavailable(f"image {path} cannot be read", enable=f"chmod a+r {path}", driver="native") from error
+        raise Unavailable(f"image {path} cannot be read", enable=f"chmod a+r {path}") from error
 
 
 def is_image(shelf: Shelf) -> bool:

@@ -157,7 +157,7 @@ class Registry:
                 except httpx.TransportError as error:
                     if not path.exists() or path.stat().st_size <= before:
                         raise self._silent(error) from error
-        raise Unavailable(f"registry {self._reference.host} breaks off again and again", driver="native", step="image")
+        raise Unavailable(f"registry {self._reference.host} breaks off again and again", step="image")
 
     def _continue(self, item: Descriptor, path: Path) -> Path:
         digest = hashlib.new(item.digest.partition(":")[0])

@@ -34,7 +34,7 @@ def scratch_image(templates: Path, size_bytes: int, files: int, *, reserved: boo
     fd = os.open(templates, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         if reserved:
-            reserve(fd, size_bytes, templates, driver="native")
+            reserve(fd, size_bytes, templates)
         else:
             os.ftruncate(fd, size_bytes)
         if not template.exists():

@@ -92,7 +92,7 @@ class VmSubstrate(OwningSubstrate):
             return
         path = self._workshop.scratch("writes")
         try:
-            await completed(asyncio.to_thread(make_writable, path, DISK_BYTES, driver=self.name))
+            await completed(asyncio.to_thread(make_writable, path, DISK_BYTES))
             yield [path]
         finally:
             path.unlink(missing_ok=True)
