@@ -34,7 +34,7 @@ from dutyfree.core.errors import (
     Unavailable,
     Unsupported,
 )
-from dutyfree.core.outcome import Ending, Outcome
+from dutyfree.core.outcome import CommandFailed, Ending, Outcome
 from dutyfree.core.spec import Limits, Spec
 from dutyfree.core.stage import Commands, Files, Repository
 from dutyfree.core.timeline import Span, Timeline
@@ -46,6 +46,7 @@ __all__ = [
     "Capabilities",
     "Check",
     "Command",
+    "CommandFailed",
     "Commands",
     "Driver",
     "DriverError",

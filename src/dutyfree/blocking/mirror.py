@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Never, Self, TypeVar
 
 from dutyfree.blocking.bridge import Bridge
 from dutyfree.blocking.part import Forward, Mirror, Process, Shell, Snapshot
@@ -18,9 +18,10 @@ from dutyfree.core.contract import (
     TerminalSize,
 )
 from dutyfree.core.egress import Egress
+from dutyfree.core.keyword import unknown_for
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import Pending, finish
-from dutyfree.core.spec import Network, Spec
+from dutyfree.core.spec import Input, Inside, Network, Spec, User
 from dutyfree.core.timeline import Timeline
 
 T = TypeVar("T")
@@ -59,16 +60,19 @@ class Sandbox(Mirror):
         command: Command,
         *,
         timeout_s: float | None = None,
-        cwd: str | None = None,
+        cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        user: str | None = None,
+        stdin: Input = b"",
+        user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
         kill_on_output_limit: bool = False,
         background: bool = False,
+        **unknown: Never,
     ) -> Outcome:
         """Run a command to its end."""
+        if unknown:
+            raise unknown_for(Sandbox.run, unknown)
         return self._bridge.call(
             self._sandbox.run(
                 command,
@@ -89,15 +93,18 @@ class Sandbox(Mirror):
         command: Command,
         *,
         timeout_s: float | None = None,
-        cwd: str | None = None,
+        cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: bytes | None = b"",
-        user: str | None = None,
+        stdin: Input | None = b"",
+        user: User | None = None,
         merge_stderr: bool = False,
         terminal: TerminalSize | None = None,
         background: bool = False,
+        **unknown: Never,
     ) -> Process:
         """Give a command its `Process`."""
+        if unknown:
+            raise unknown_for(Sandbox.start, unknown)
         process = self._bridge.call(
             self._sandbox.start(
                 command,
@@ -113,41 +120,43 @@ class Sandbox(Mirror):
         )
         return Process(self._bridge, process)
 
-    def shell(self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: str | None = None) -> Shell:
+    def shell(
+        self, *, cwd: Inside | None = None, env: Mapping[str, str] | None = None, user: User | None = None
+    ) -> Shell:
         """Open a persistent shell."""
         return Shell(self._bridge, self._bridge.call(self._sandbox.shell(cwd=cwd, env=env, user=user)))
 
-    def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
+    def read(self, path: Inside, *, offset: int = 0, length: int | None = None, user: User | None = None) -> bytes:
         """A file's bytes, or a part of them."""
         return self._bridge.call(self._sandbox.read(path, offset=offset, length=length, user=user))
 
     def write(
-        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+        self, path: Inside, data: Input, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file, with the directories above it."""
         self._bridge.call(self._sandbox.write(path, data, mode=mode, append=append, user=user))
 
-    def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
+    def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
         """What is there."""
         return self._bridge.call(self._sandbox.stat(path, follow=follow, user=user))
 
-    def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
+    def mkdir(self, path: Inside, *, mode: int = 0o755, user: User | None = None) -> None:
         """Make a directory and those above it."""
         self._bridge.call(self._sandbox.mkdir(path, mode=mode, user=user))
 
-    def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
+    def remove(self, path: Inside, *, recursive: bool = False, user: User | None = None) -> None:
         """Remove a file, a link or a directory."""
         self._bridge.call(self._sandbox.remove(path, recursive=recursive, user=user))
 
-    def rename(self, source: str, target: str, *, user: str | None = None) -> None:
+    def rename(self, source: Inside, target: Inside, *, user: User | None = None) -> None:
         """Rename; replaces a file at `target`."""
         self._bridge.call(self._sandbox.rename(source, target, user=user))
 
-    def upload(self, local: Path | str, remote: str) -> None:
+    def upload(self, local: Path | str, remote: Inside) -> None:
         """Copy a local file or tree into the sandbox."""
         self._bridge.call(self._sandbox.upload(local, remote))
 
-    def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
+    def download(self, remote: Inside, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
         """Copy a file or tree out, to exactly `local`, which must not exist."""
         self._bridge.call(self._sandbox.download(remote, local, limit_bytes=limit_bytes))
 
@@ -176,7 +185,7 @@ class Sandbox(Mirror):
         self._bridge.end(self._sandbox.destroy())
 
     # Last, since within the class its name hides the built-in type.
-    def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
+    def list(self, path: Inside, *, limit: int = 100_000, user: User | None = None) -> list[FileInfo]:
         """A directory's entries, sorted by name."""
         return self._bridge.call(self._sandbox.list(path, limit=limit, user=user))
 
@@ -198,9 +207,9 @@ class Substrate(Mirror):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def create(self, spec: Spec | None = None) -> Sandbox:
+    def create(self, spec: Spec | None = None, **unknown: Never) -> Sandbox:
         """A sandbox as `spec` says: destroy it, or use it as a block."""
-        return Sandbox(self._bridge, self._bridge.call(awaited(self._substrate.create(spec))))
+        return Sandbox(self._bridge, self._bridge.call(awaited(self._substrate.create(spec, **unknown))))
 
     async def create_async(self, spec: Spec | None = None) -> Sandbox:
         """`create` for a caller that runs an event loop of its own: that loop goes on meanwhile."""

@@ -6,9 +6,10 @@ from typing import NoReturn, Self
 
 from dutyfree.blocking.bridge import Bridge
 from dutyfree.core import contract
-from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, StreamName, TerminalSize
+from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, TerminalSize
 from dutyfree.core.errors import Misuse
-from dutyfree.core.outcome import Outcome
+from dutyfree.core.outcome import Outcome, StreamName
+from dutyfree.core.spec import Input
 
 
 class Mirror:
@@ -44,7 +45,7 @@ class Process(Mirror):
             raise StopIteration
         return chunk
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Input) -> None:
         """Send to stdin; a slow reader makes this wait."""
         self._bridge.call(self._process.write(data))
 
@@ -81,7 +82,7 @@ class Shell(Mirror):
         script: str,
         *,
         timeout_s: float | None = None,
-        stdin: bytes = b"",
+        stdin: Input = b"",
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
     ) -> Outcome:
         """Run a script in the shell."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Never, cast
 
 from dutyfree import warm
 from dutyfree.blocking.bridge import Bridge
@@ -37,9 +37,9 @@ class Pool(Substrate):
 
     _substrate: warm.Pool
 
-    def create(self, spec: Spec | None = None) -> Lease:
+    def create(self, spec: Spec | None = None, **unknown: Never) -> Lease:
         """A sandbox as `spec` says: destroy it, or use it as a block."""
-        return Lease(self._bridge, self._bridge.call(awaited(self._substrate.create(spec))))
+        return Lease(self._bridge, self._bridge.call(awaited(self._substrate.create(spec, **unknown))))
 
     def claim(
         self,

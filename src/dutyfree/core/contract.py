@@ -11,15 +11,16 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Literal, Never, Protocol, Self
 
 from dutyfree.core.egress import Egress
-from dutyfree.core.errors import Unsupported
+from dutyfree.core.errors import Misuse, Unsupported
 from dutyfree.core.frozen import FrozenDict
 from dutyfree.core.home import Belonging, check_loop
-from dutyfree.core.outcome import Outcome
+from dutyfree.core.keyword import unknown_for
+from dutyfree.core.outcome import Outcome, StreamName
 from dutyfree.core.pending import Pending, finish
-from dutyfree.core.spec import Isolation, Network, Spec, Storage
+from dutyfree.core.spec import Input, Inside, Isolation, Network, Spec, Storage, User
 from dutyfree.core.timeline import Timeline
 
 Command = str | Sequence[str]
@@ -27,8 +28,6 @@ Command = str | Sequence[str]
 
 Dispatch = Literal["api", "agent"]
 """How actions reach the sandbox. api: the substrate's own exec call for each · agent: one stream to our guest agent."""
-
-StreamName = Literal["stdout", "stderr"]
 
 SNAPSHOT_PREFIX = "snapshot:"
 """An image of this name is a saved state, made by `Sandbox.snapshot`."""
@@ -111,7 +110,7 @@ class Process(Protocol):
     async def __anext__(self) -> tuple[StreamName, bytes]:
         """The next chunk. Cancelled (`asyncio.wait_for`), it has taken none and the iteration goes on."""
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: Input) -> None:
         """Send to the command's stdin; returns when it has been accepted (a slow reader makes this wait)."""
 
     async def close_stdin(self) -> None:
@@ -142,7 +141,7 @@ class Shell(Protocol):
         script: str,
         *,
         timeout_s: float | None = None,
-        stdin: bytes = b"",
+        stdin: Input = b"",
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
     ) -> Outcome:
         """Run a script in the shell. At the deadline what it started is killed; the shell survives if it can.
@@ -216,14 +215,15 @@ class Sandbox(Belonging, ABC):
         command: Command,
         *,
         timeout_s: float | None = None,
-        cwd: str | None = None,
+        cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        user: str | None = None,
+        stdin: Input = b"",
+        user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
         kill_on_output_limit: bool = False,
         background: bool = False,
+        **unknown: Never,
     ) -> Outcome:
         """Run a command to its end.
 
@@ -238,25 +238,30 @@ class Sandbox(Belonging, ABC):
         command: Command,
         *,
         timeout_s: float | None = None,
-        cwd: str | None = None,
+        cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: bytes | None = b"",
-        user: str | None = None,
+        stdin: Input | None = b"",
+        user: User | None = None,
         merge_stderr: bool = False,
         terminal: TerminalSize | None = None,
         background: bool = False,
+        **unknown: Never,
     ) -> Process:
         """Start a command and hand back its `Process`. `stdin=None`: input comes later, by `Process.write`."""
+        if unknown:
+            raise unknown_for(Sandbox.start, unknown)
         raise self._unsupported("start")
 
     async def shell(
-        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: str | None = None
+        self, *, cwd: Inside | None = None, env: Mapping[str, str] | None = None, user: User | None = None
     ) -> Shell:
         """Open a persistent shell."""
         raise self._unsupported("shell")
 
     @abstractmethod
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
+    async def read(
+        self, path: Inside, *, offset: int = 0, length: int | None = None, user: User | None = None
+    ) -> bytes:
         """A file's bytes, or a part of them. Only regular files: never blocks on a fifo or a device.
 
         This and the methods up to `rename` act with the rights of `user`, as `run` does, and what they make is that
@@ -266,39 +271,39 @@ class Sandbox(Belonging, ABC):
 
     @abstractmethod
     async def write(
-        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+        self, path: Inside, data: Input, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file, with the directories above it. Not atomic for readers inside the sandbox."""
 
     @abstractmethod
-    async def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
+    async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
         """What is there; FileNotFoundError if nothing is."""
 
     @abstractmethod
-    async def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
+    async def list(self, path: Inside, *, limit: int = 100_000, user: User | None = None) -> list[FileInfo]:
         """A directory's entries, sorted by name; at most `limit`, else `Misuse` (list a smaller directory)."""
 
     @abstractmethod
-    async def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
+    async def mkdir(self, path: Inside, *, mode: int = 0o755, user: User | None = None) -> None:
         """Make a directory and those above it; fine if it is there already."""
 
     @abstractmethod
-    async def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
+    async def remove(self, path: Inside, *, recursive: bool = False, user: User | None = None) -> None:
         """Remove a file, a link (never what it points to) or a directory."""
 
     @abstractmethod
-    async def rename(self, source: str, target: str, *, user: str | None = None) -> None:
+    async def rename(self, source: Inside, target: Inside, *, user: User | None = None) -> None:
         """As rename(2): replaces a file at `target`."""
 
     @abstractmethod
-    async def upload(self, local: Path | str, remote: str) -> None:
+    async def upload(self, local: Path | str, remote: Inside) -> None:
         """Copy a local file or tree into the sandbox, at exactly `remote`. Modes and links are kept, owners not.
 
         This and `download` act for the sandbox's owner: no permission bit inside stops them.
         """
 
     @abstractmethod
-    async def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
+    async def download(self, remote: Inside, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
         """Copy a file or tree out, to exactly `local`, which must not exist.
 
         Nothing outside `local` is ever written, whatever the sandbox answers: files, directories and links that stay
@@ -363,12 +368,15 @@ class Substrate(Belonging, ABC):
     _chooses_network: ClassVar[bool] = False
     """`_create` takes a spec without a network, and so needs no copy of it."""
 
-    def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
+    def create(self, spec: Spec | None = None, **unknown: Never) -> Pending[Sandbox]:
         """A sandbox as `spec` says: await it, or enter it.
 
         Raises `Misuse` (the spec makes no sense here, or there is no such `cwd` or `user` inside), `Unsupported` (a
-        limit or policy it cannot enforce), `Saturated`, `Unavailable`, `DriverError`. The sandbox it gives can run an action at once.
+        limit or policy it cannot enforce), `Saturated`, `Unavailable`, `DriverError`. The sandbox it gives can run an
+        action at once.
         """
+        if unknown or not isinstance(spec, Spec | None):
+            raise Misuse(f"create() takes a Spec: create(Spec({', '.join(f'{name}=…' for name in unknown) or '…'}))")
         wanted = spec or Spec()
         if wanted.network is None and not self._chooses_network:
             wanted = replace(wanted, network=strictest_network(self.capabilities))

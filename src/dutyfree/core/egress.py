@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dutyfree.core.errors import Misuse
+from dutyfree.core.keyword import named_options
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Range = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -45,6 +46,7 @@ class _Rule:
     """None: every port."""
 
 
+@named_options
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Egress:
     """An allow-list: ``example.org:443``, ``*.example.net:443``, ``10.0.0.5:8080``, ``10.1.0.0/16:443``, ``[fd00::5]:80``.

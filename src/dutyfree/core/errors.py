@@ -7,6 +7,7 @@
     ├── Saturated            no capacity now; `retry_after_s` says when to ask again
     ├── SandboxLost          the sandbox died under the caller
     ├── StageFailed          a stage's recipe did not succeed; `log_tail` is the end of its build log
+    ├── CommandFailed        a command did not end with exit code 0, and its caller asked for that (`Outcome.check`)
     └── DriverError          the substrate failed in a way that is none of the above
 
 How a *command* ends is never an exception: it is an `Outcome`. What the sandbox's own filesystem answers to

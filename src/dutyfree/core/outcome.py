@@ -7,7 +7,10 @@ A command that fails, is killed or runs out of time is an ordinary result, so al
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from signal import SIGKILL
+from typing import Literal, Self
+
+from dutyfree.core.errors import DutyfreeError, Misuse
 
 Ending = Literal["exit", "signal", "timeout", "oom", "output-limit", "cancelled"]
 """The terminal states of an action, exactly one of which applies.
@@ -19,6 +22,14 @@ Ending = Literal["exit", "signal", "timeout", "oom", "output-limit", "cancelled"
 - ``output-limit``: it wrote more than it was allowed to, and the caller had asked for that to be fatal.
 - ``cancelled``: the caller took it back.
 """
+
+
+StreamName = Literal["stdout", "stderr"]
+
+TIMEOUT_CODE = 124
+"""As `timeout` of coreutils has it."""
+TAIL_CHARACTERS = 2000
+"""Of each stream, in the message of `CommandFailed`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +70,37 @@ class Outcome:
         """What the substrate added to the command's own time."""
         return max(0, self.total_ns - self.run_ns)
 
-    def text(self) -> str:
-        """`stdout` for people: decoded as UTF-8, undecodable bytes shown as replacement characters."""
-        return self.stdout.decode(errors="replace")
+    @property
+    def returncode(self) -> int:
+        """What a shell would call the end: the exit code, 128 + the signal, 124 at a deadline, 137 for our other kills."""
+        if self.ending == "timeout":
+            return TIMEOUT_CODE
+        return self.exit_code if self.exit_code is not None else 128 + (self.signal or SIGKILL)
+
+    def text(self, stream: StreamName = "stdout") -> str:
+        """A stream for people: decoded as UTF-8, undecodable bytes shown as replacement characters."""
+        if stream not in ("stdout", "stderr"):
+            raise Misuse(f"must be 'stdout' or 'stderr', not {stream!r}", field="stream")
+        return (self.stdout if stream == "stdout" else self.stderr).decode(errors="replace")
+
+    def check(self) -> Self:
+        """Return the outcome itself if it is `ok`; else raise `CommandFailed`, with the end of what the command said."""
+        if self.ok:
+            return self
+        raise CommandFailed(self)
+
+
+class CommandFailed(DutyfreeError):
+    """A command did not end with exit code 0, and the caller had asked for that by `Outcome.check`."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        how = (
+            f"exit code {outcome.exit_code}" if outcome.ending == "exit" else f"{outcome.ending} ({outcome.returncode})"
+        )
+        said = [
+            f"; {stream} ends:\n{tail}"
+            for stream in ("stdout", "stderr")
+            if (tail := outcome.text(stream)[-TAIL_CHARACTERS:].rstrip())
+        ]
+        super().__init__(f"the command ended with {how}" + "".join(said))
+        self.outcome = outcome

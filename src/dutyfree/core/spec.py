@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any, Literal, Protocol
 
 from dutyfree.core.egress import Egress
 from dutyfree.core.errors import Misuse
 from dutyfree.core.frozen import FrozenDict
+from dutyfree.core.keyword import named_options
 
 Network = Literal["none", "host"]
 """none: loopback only · host: the machine's own network, no isolation at all."""
@@ -25,13 +27,23 @@ namespaces and filters · kernel: a second kernel in user space (gVisor) · vm: 
 Storage = Literal["memory", "disk"]
 """Where a sandbox's writes go. memory: fastest, counted in `memory_bytes` too · disk: for large working sets."""
 
+Inside = str | PurePath
+"""An absolute path inside a sandbox."""
+
+User = str | int
+"""Whom actions run as: a name, a uid, or `user:group`, as known inside."""
+
 ISOLATION_ORDER: tuple[Isolation, ...] = ("none", "namespace", "kernel", "vm")
+
+Input = bytes | bytearray | memoryview | str
+"""What a command reads or a file shall hold; text is sent as UTF-8."""
 
 _MAX_BYTES = 1 << 50
 _MAX_PIDS = 1 << 22
 _MAX_SECONDS = 365 * 86_400.0
 
 
+@named_options
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
     """Upper bounds on what a sandbox may use. None: the substrate's own default.
@@ -90,6 +102,7 @@ class Stage:
     __slots__ = ()
 
 
+@named_options
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spec:
     """What one sandbox shall be."""
@@ -128,9 +141,9 @@ class Spec:
             _check_choice("isolation", self.isolation, ISOLATION_ORDER)
         object.__setattr__(self, "env", FrozenDict(check_env("env", self.env)))
         if self.cwd is not None:
-            check_path("cwd", self.cwd)
+            object.__setattr__(self, "cwd", check_path("cwd", self.cwd))
         if self.user is not None:
-            check_text("user", self.user)
+            object.__setattr__(self, "user", check_user("user", self.user))
         for name in ("lifetime_s", "idle_s"):
             value = getattr(self, name)
             if value is not None:
@@ -154,12 +167,19 @@ def check_text(name: str, value: object) -> str:
 
 def check_path(name: str, value: object) -> str:
     """An absolute path inside the sandbox, or `Misuse`. Names that are not UTF-8 come as surrogate escapes."""
-    path = check_text(name, value)
+    path = check_text(name, str(value) if isinstance(value, PurePath) else value)
     if not path.startswith("/"):
         raise Misuse(f"must be an absolute path inside the sandbox, not {path!r}", field=name)
     if len(path) >= 4096:
         raise Misuse(f"is {len(path)} characters long; paths end at 4095", field=name)
     return path
+
+
+def check_user(name: str, value: object) -> str:
+    """A user's name, a uid or `user:group`, or `Misuse`."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return str(value)
+    return check_text(name, value)
 
 
 def check_env(name: str, value: object) -> dict[str, str]:

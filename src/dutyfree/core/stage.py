@@ -14,7 +14,8 @@ from typing import Literal
 
 from dutyfree.core.errors import Misuse
 from dutyfree.core.frozen import FrozenDict
-from dutyfree.core.spec import Network, Spec, Stage, check_env, check_path, check_text, check_timeout
+from dutyfree.core.keyword import named_options
+from dutyfree.core.spec import Network, Spec, Stage, check_env, check_path, check_text, check_timeout, check_user
 
 DEFAULT_STAGE_TIMEOUT_S = 1800.0
 
@@ -22,6 +23,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _OPTION = "-"
 
 
+@named_options
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Files(Stage):
     """Files put into the sandbox."""
@@ -44,9 +46,10 @@ class Files(Stage):
                 raise Misuse(f"{target!r} must be bytes or a pathlib.Path, not {type(content).__name__}", field="files")
         if isinstance(self.mode, bool) or not isinstance(self.mode, int) or not 0 <= self.mode <= 0o7777:
             raise Misuse(f"must be permission bits, not {self.mode!r}", field="mode")
-        object.__setattr__(self, "files", FrozenDict(self.files))
+        object.__setattr__(self, "files", FrozenDict({str(path): content for path, content in self.files.items()}))
 
 
+@named_options
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repository(Stage):
     """A git repository at a commit, checked out detached."""
@@ -68,7 +71,7 @@ class Repository(Stage):
 
     def __post_init__(self) -> None:
         check_text("name", self.name)
-        check_path("path", self.path)
+        object.__setattr__(self, "path", check_path("path", self.path))
         if check_text("url", self.url).startswith(_OPTION):
             raise Misuse(f"{self.url!r} would be taken for an option", field="url")
         if not isinstance(self.commit, str) or not _COMMIT.fullmatch(self.commit):
@@ -83,6 +86,7 @@ class Repository(Stage):
         check_timeout("timeout_s", self.timeout_s)
 
 
+@named_options
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Commands(Stage):
     """Commands run one after the other; each must exit with 0."""
@@ -105,9 +109,9 @@ class Commands(Stage):
         object.__setattr__(self, "commands", tuple(_check_command(one) for one in self.commands))
         object.__setattr__(self, "env", FrozenDict(check_env("env", self.env)))
         if self.cwd is not None:
-            check_path("cwd", self.cwd)
+            object.__setattr__(self, "cwd", check_path("cwd", self.cwd))
         if self.user is not None:
-            check_text("user", self.user)
+            object.__setattr__(self, "user", check_user("user", self.user))
         _check_network(self.network)
         check_timeout("timeout_s", self.timeout_s)
 

@@ -18,6 +18,7 @@ from dutyfree.core.contract import Command
 from dutyfree.core.errors import Misuse, SandboxLost, Unsupported
 from dutyfree.core.outcome import Ending, Outcome
 from dutyfree.core.pending import finish
+from dutyfree.core.spec import Inside, User, check_path
 from dutyfree.core.timeline import now_ns
 from dutyfree.driver.exec_call import CappedStreams, ExecCall, ExecEnd, Execute, Sink
 from dutyfree.guest.argument import check_request, command_items, env_items, input_bytes, optional_path, user_bytes
@@ -82,29 +83,29 @@ class Runner:
     """`sh` once it was seen that there is no bash."""
     oom_kills: int = 0
 
-    def as_user(self, user: str | None) -> Runner:
+    def as_user(self, user: User | None) -> Runner:
         """The same for another user; None: this one."""
         if user is None:
             return self
-        user_bytes(user)
-        return replace(self, user=user)
+        return replace(self, user=user_bytes(user).decode(errors="surrogateescape"))
 
     def execution(
         self,
         command: Command,
         *,
-        cwd: str | None = None,
+        cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
         stdin: object = b"",
-        user: str | None = None,
+        user: User | None = None,
         merge_stderr: bool = False,
     ) -> ExecCall:
         """A checked request, as a caller of `Sandbox.run` gives it."""
         options, argv = command_items(command)
         given = input_bytes(stdin)
         variables = env_items(env)
-        optional_path("cwd", cwd)
-        user_bytes(user)
+        place = None if cwd is None else check_path("cwd", cwd)
+        optional_path("cwd", place)
+        who = user_bytes(user).decode(errors="surrogateescape") or self.user
         check_request(b"".join([*argv, *variables]), argv, variables)
         if options & SCRIPT and len(argv) == 1:
             words = [self.shell, "-c", script_text(argv[0])]
@@ -112,9 +113,7 @@ class Runner:
             words = command_text([self.shell.encode(), b"-c", *argv] if options & SCRIPT else argv)
         if merge_stderr:
             words = ["sh", "-c", 'exec "$@" 2>&1', "sh", *words]
-        return ExecCall(
-            argv=words, env={**self.env, **(env or {})}, cwd=cwd or self.cwd, user=user or self.user, stdin=given
-        )
+        return ExecCall(argv=words, env={**self.env, **(env or {})}, cwd=place or self.cwd, user=who, stdin=given)
 
     async def run(
         self, wanted: ExecCall, limit_bytes: int, *, timeout_s: float | None = None, fatal_output: bool = False
@@ -228,7 +227,7 @@ def is_user_refusal(words: str) -> bool:
     return _USER.search(words) is not None
 
 
-def ending_of(words: str, *, cwd: str | None, user: str | None, sandbox: str) -> tuple[int, bytes]:
+def ending_of(words: str, *, cwd: Inside | None, user: User | None, sandbox: str) -> tuple[int, bytes]:
     """The exit code a shell would give and a line for stderr; raises `Misuse` for what the caller got wrong."""
     said = words.strip()
     if is_user_refusal(said):

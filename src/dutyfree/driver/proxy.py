@@ -12,6 +12,7 @@ from typing import Any
 
 from dutyfree.core.contract import Command, FileInfo, Forward, Process, Sandbox, Shell
 from dutyfree.core.outcome import Outcome
+from dutyfree.core.spec import Input, Inside
 
 
 class SandboxProxy(Sandbox):
@@ -54,47 +55,47 @@ class SandboxProxy(Sandbox):
         with self._using() as box:
             return await box.shell(**options)
 
-    async def read(self, path: str, **options: Any) -> bytes:
+    async def read(self, path: Inside, **options: Any) -> bytes:
         """A file's bytes, or a part of them."""
         with self._using() as box:
             return await box.read(path, **self._acting(options))
 
-    async def write(self, path: str, data: bytes, **options: Any) -> None:
+    async def write(self, path: Inside, data: Input, **options: Any) -> None:
         """Create or replace a file."""
         with self._using() as box:
             await box.write(path, data, **self._acting(options))
 
-    async def stat(self, path: str, **options: Any) -> FileInfo:
+    async def stat(self, path: Inside, **options: Any) -> FileInfo:
         """What is there."""
         with self._using() as box:
             return await box.stat(path, **self._acting(options))
 
-    async def list(self, path: str, **options: Any) -> list[FileInfo]:
+    async def list(self, path: Inside, **options: Any) -> list[FileInfo]:
         """A directory's entries."""
         with self._using() as box:
             return await box.list(path, **self._acting(options))
 
-    async def mkdir(self, path: str, **options: Any) -> None:
+    async def mkdir(self, path: Inside, **options: Any) -> None:
         """Make a directory."""
         with self._using() as box:
             await box.mkdir(path, **self._acting(options))
 
-    async def remove(self, path: str, **options: Any) -> None:
+    async def remove(self, path: Inside, **options: Any) -> None:
         """Remove a file or a directory."""
         with self._using() as box:
             await box.remove(path, **self._acting(options))
 
-    async def rename(self, source: str, target: str, **options: Any) -> None:
+    async def rename(self, source: Inside, target: Inside, **options: Any) -> None:
         """As rename(2)."""
         with self._using() as box:
             await box.rename(source, target, **self._acting(options))
 
-    async def upload(self, local: Path | str, remote: str) -> None:
+    async def upload(self, local: Path | str, remote: Inside) -> None:
         """Copy a local file or tree into the sandbox."""
         with self._using() as box:
             await box.upload(local, remote)
 
-    async def download(self, remote: str, local: Path | str, **options: Any) -> None:
+    async def download(self, remote: Inside, local: Path | str, **options: Any) -> None:
         """Copy a file or tree out."""
         with self._using() as box:
             await box.download(remote, local, **options)

@@ -7,7 +7,7 @@ from typing import Final
 
 from dutyfree.core.contract import Command, TerminalSize
 from dutyfree.core.errors import Misuse
-from dutyfree.core.spec import check_env, check_path, check_text, check_timeout
+from dutyfree.core.spec import check_env, check_path, check_timeout, check_user
 from dutyfree.guest.wire import MAX_REQUEST, SCRIPT, Bytes
 
 FIRST_INPUT: Final = 64 << 10
@@ -51,7 +51,7 @@ def user_bytes(value: object) -> bytes:
     """A user, or empty for None."""
     if value is None:
         return b""
-    raw = encoded("user", check_text("user", value))
+    raw = encoded("user", check_user("user", value))
     if len(raw) > _MAX_USER:
         raise Misuse(f"is {len(raw)} bytes long; names end at {_MAX_USER}", field="user")
     return raw

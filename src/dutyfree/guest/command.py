@@ -12,6 +12,7 @@ from typing import Final
 from dutyfree.core.contract import Command
 from dutyfree.core.errors import Violation
 from dutyfree.core.outcome import Outcome
+from dutyfree.core.spec import Input, Inside, User
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.argument import (
     FIRST_INPUT,
@@ -143,10 +144,10 @@ async def run(
     command: Command,
     *,
     timeout_s: float | None,
-    cwd: str | None,
+    cwd: Inside | None,
     env: Mapping[str, str] | None,
-    stdin: bytes,
-    user: str | None,
+    stdin: Input,
+    user: User | None,
     merge_stderr: bool,
     output_limit_bytes: int,
     kill_on_output_limit: bool,

@@ -13,6 +13,7 @@ from typing import Final
 
 from dutyfree.core.contract import FileInfo
 from dutyfree.core.errors import Misuse, Violation
+from dutyfree.core.spec import Input, Inside, User
 from dutyfree.guest.argument import input_bytes, path_bytes, user_bytes, whole
 from dutyfree.guest.channel import Call, NumberCall
 from dutyfree.guest.failure import error_for
@@ -33,7 +34,6 @@ from dutyfree.guest.wire import (
     U64,
     WINDOW,
     WRITE,
-    Bytes,
     frame,
     head,
     optioned,
@@ -130,25 +130,25 @@ class Status(Call):
             raise Violation("STAT answers with more than one entry")
 
 
-def ending(user: str | None) -> bytes:
+def ending(user: User | None) -> bytes:
     """Pack whose rights a request has; nothing for the agent's own."""
     return b"" if user is None else packed(user_bytes(user))
 
 
-async def finish(link: Link, call: Call, path: str) -> None:
+async def finish(link: Link, call: Call, path: Inside) -> None:
     """Wait for the answer; `OSError` about `path` if it is a refusal."""
     await link.finished(call)
     if call.failure is not None:
-        raise error_for(call.failure, sandbox=link.sandbox, path=path)
+        raise error_for(call.failure, sandbox=link.sandbox, path=str(path))
 
 
 async def read(
     link: Link,
-    path: str,
+    path: Inside,
     offset: int,
     length: int | None,
     limit: int = READ_LIMIT_BYTES,
-    user: str | None = None,
+    user: User | None = None,
 ) -> bytes:
     """`Sandbox.read`."""
     raw = path_bytes("path", path)
@@ -167,7 +167,7 @@ async def read(
     return bytes_of(call.data)
 
 
-async def write(link: Link, path: str, data: Bytes, mode: int, append: bool, user: str | None = None) -> None:
+async def write(link: Link, path: Inside, data: Input, mode: int, append: bool, user: User | None = None) -> None:
     """`Sandbox.write`."""
     raw = path_bytes("path", path)
     body = input_bytes(data, "data")
@@ -198,7 +198,7 @@ async def _send_pieces(link: Link, call: Call, rest: memoryview) -> None:
         raise
 
 
-async def stat(link: Link, path: str, follow: bool, user: str | None = None) -> FileInfo:
+async def stat(link: Link, path: Inside, follow: bool, user: User | None = None) -> FileInfo:
     """`Sandbox.stat`. The name is the caller's own, not what the agent answers."""
     call = Status(link.loop)
     link.open(call, STAT, optioned(1 if follow else 0, path_bytes("path", path)) + ending(user))
@@ -208,7 +208,7 @@ async def stat(link: Link, path: str, follow: bool, user: str | None = None) -> 
     return replace(call.info, name=posixpath.basename(posixpath.normpath(path)) or "/")
 
 
-async def list_directory(link: Link, path: str, limit: int, user: str | None = None) -> list[FileInfo]:
+async def list_directory(link: Link, path: Inside, limit: int, user: User | None = None) -> list[FileInfo]:
     """`Sandbox.list`."""
     call = Listing(link, whole("limit", limit, 0, 10_000_000))
     link.open(call, LIST, windowed(LIST_WINDOW, path_bytes("path", path)) + ending(user))
@@ -222,24 +222,24 @@ async def list_directory(link: Link, path: str, limit: int, user: str | None = N
     return sorted(call.entries, key=lambda info: info.name)
 
 
-async def mkdir(link: Link, path: str, mode: int, user: str | None = None) -> None:
+async def mkdir(link: Link, path: Inside, mode: int, user: User | None = None) -> None:
     """`Sandbox.mkdir`."""
     raw = path_bytes("path", path)
     await _simple(link, MKDIR, optioned(whole("mode", mode, 0, 0o7777), raw) + ending(user), path)
 
 
-async def remove(link: Link, path: str, recursive: bool, user: str | None = None) -> None:
+async def remove(link: Link, path: Inside, recursive: bool, user: User | None = None) -> None:
     """`Sandbox.remove`."""
     await _simple(link, REMOVE, optioned(1 if recursive else 0, path_bytes("path", path)) + ending(user), path)
 
 
-async def rename(link: Link, source: str, target: str, user: str | None = None) -> None:
+async def rename(link: Link, source: Inside, target: Inside, user: User | None = None) -> None:
     """`Sandbox.rename`."""
     payload = packed(path_bytes("source", source)) + packed(path_bytes("target", target))
     await _simple(link, RENAME, payload + ending(user), source)
 
 
-async def _simple(link: Link, kind: int, payload: bytes, path: str) -> None:
+async def _simple(link: Link, kind: int, payload: bytes, path: Inside) -> None:
     call = Call(link.loop)
     link.open(call, kind, payload)
     await finish(link, call, path)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Self
 
-from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, StreamName, TerminalSize
+from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, TerminalSize
 from dutyfree.core.errors import Misuse
-from dutyfree.core.outcome import Outcome
+from dutyfree.core.outcome import Outcome, StreamName
 from dutyfree.core.pending import finish
+from dutyfree.core.spec import Input, Inside, User
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.argument import (
     FIRST_INPUT,
@@ -143,7 +144,7 @@ class AgentProcess:
             raise StopAsyncIteration
         return _NAMES[chunk[0]], chunk[1]
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: Input) -> None:
         """Send to stdin; BrokenPipeError if the command is over."""
         raw = input_bytes(data, "data")
         self._link.check_home()
@@ -220,10 +221,10 @@ async def start(
     command: Command,
     *,
     timeout_s: float | None,
-    cwd: str | None,
+    cwd: Inside | None,
     env: Mapping[str, str] | None,
-    stdin: bytes | None,
-    user: str | None,
+    stdin: Input | None,
+    user: User | None,
     merge_stderr: bool,
     terminal: TerminalSize | None,
     background: bool,

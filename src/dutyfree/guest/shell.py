@@ -13,6 +13,7 @@ from typing import Self
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES
 from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Outcome
+from dutyfree.core.spec import Input, Inside, User
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.argument import (
     check_request,
@@ -59,7 +60,7 @@ class AgentShell:
         script: str,
         *,
         timeout_s: float | None = None,
-        stdin: bytes = b"",
+        stdin: Input = b"",
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
     ) -> Outcome:
         """Run a script in the shell."""
@@ -116,7 +117,7 @@ class AgentShell:
             raise Misuse("the shell has ended", sandbox=self._link.sandbox)
 
 
-async def open_shell(link: Link, *, cwd: str | None, env: Mapping[str, str] | None, user: str | None) -> AgentShell:
+async def open_shell(link: Link, *, cwd: Inside | None, env: Mapping[str, str] | None, user: User | None) -> AgentShell:
     """`Sandbox.shell`."""
     variables = env_items(env)
     payload = shell(optional_path("cwd", cwd), user_bytes(user), variables)

@@ -10,6 +10,7 @@ from typing import Final
 
 from dutyfree.core.errors import Misuse, Violation
 from dutyfree.core.pending import finish as to_its_end
+from dutyfree.core.spec import Inside
 from dutyfree.guest.argument import path_bytes, whole
 from dutyfree.guest.channel import Call, NumberCall
 from dutyfree.guest.file import finish
@@ -53,7 +54,7 @@ class Arriving(Call):
         super().closed()
 
 
-async def upload(link: Link, local: Path | str, remote: str) -> None:
+async def upload(link: Link, local: Path | str, remote: Inside) -> None:
     """`Sandbox.upload`."""
     source = local_path("local", local)
     target = path_bytes("remote", remote)
@@ -90,7 +91,7 @@ async def _send(link: Link, call: Call, pieces: Generator[bytes, None, None]) ->
         await in_thread(pieces.close)
 
 
-async def download(link: Link, remote: str, local: Path | str, limit_bytes: int) -> None:
+async def download(link: Link, remote: Inside, local: Path | str, limit_bytes: int) -> None:
     """`Sandbox.download`."""
     raw = path_bytes("remote", remote)
     unpack = Unpack(local_path("local", local), whole("limit_bytes", limit_bytes, 0, _MAX_LIMIT))
@@ -102,7 +103,7 @@ async def download(link: Link, remote: str, local: Path | str, limit_bytes: int)
         await to_its_end(in_thread(unpack.discard))
 
 
-async def _receive(link: Link, raw: bytes, remote: str, unpack: Unpack) -> None:
+async def _receive(link: Link, raw: bytes, remote: Inside, unpack: Unpack) -> None:
     call = Arriving(link)
     link.open(call, TAR_OUT, windowed(DOWNLOAD_WINDOW, raw))
     untar = Untar(unpack)

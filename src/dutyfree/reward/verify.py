@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from dutyfree.core.contract import Command, Sandbox, Substrate, root_of
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost
 from dutyfree.core.frozen import FrozenDict
+from dutyfree.core.keyword import named_options
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.spec import Spec, check_path
 from dutyfree.reward.report import REPORT_BYTES, judge_report
@@ -35,6 +36,7 @@ from dutyfree.reward.takeover import Ground, NotTakenError
 _OUTPUT_BYTES = 1 << 20
 
 
+@named_options
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
     """One command that judges. ``{report}`` in it becomes the path where a JUnit report is expected."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from pathlib import PurePosixPath
+
 import pytest
 
 from dutyfree.core.errors import Misuse, Unsupported
@@ -158,3 +161,21 @@ class ArgumentSuite(Suite):
         async with self.box() as box:
             with pytest.raises(Misuse, match="stdin"):
                 await box.run(["cat"], stdin=5)  # type: ignore[arg-type]
+
+    async def test_places_may_be_paths_and_users_numbers(self) -> None:
+        async with self.box(cwd=PurePosixPath("/")) as box:
+            place = PurePosixPath(self.scratch(box)) / "places"
+            assert (await box.run(["pwd"])).stdout == b"/\n"
+            await box.write(place / "file", "text")
+            assert (await box.read(place / "file")) == b"text"
+            assert (await box.stat(place / "file")).name == "file"
+            assert [one.name for one in await box.list(place)] == ["file"]
+            assert (await box.run(["pwd"], cwd=place)).stdout.decode().strip() == str(place)
+            if box.capabilities.users:
+                assert (await box.run(["id", "-u"], user=0)).stdout == b"0\n"
+
+    async def test_an_unknown_option_is_answered_with_the_right_one(self) -> None:
+        async with self.box() as box:
+            run: Callable[..., Awaitable[object]] = box.run
+            with pytest.raises(Misuse, match="did you mean 'timeout_s'"):
+                await run("true", timeout=1)

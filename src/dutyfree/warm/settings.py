@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dutyfree.core.errors import Misuse
+from dutyfree.core.keyword import check_names, named_options
 
+_OPTIONS = ("sandboxes", "memory", "idle", "demand", "creations", "refill", "queue", "wait_s", "stages", "target")
 _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
 
 
+@named_options
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """Bounds and habits of one pool."""
@@ -73,6 +76,7 @@ class Options:
 
 def parse(options: Mapping[str, str]) -> Options:
     """From text. `Misuse` for a name that is no option."""
+    check_names(options, _OPTIONS, driver="warm")
     fields: dict[str, int | float | bool] = {}
     for name, text in options.items():
         if name in ("sandboxes", "idle", "creations", "refill", "queue"):
@@ -83,9 +87,6 @@ def parse(options: Mapping[str, str]) -> Options:
             fields[name] = _number(name, text)
         elif name == "demand":
             fields[name] = _yes(name, text)
-        elif name not in ("stages", "target"):
-            known = "sandboxes, memory, idle, demand, creations, refill, queue, wait_s, stages, target"
-            raise Misuse(f"is not an option; there are {known}", field=name, driver="warm")
     paths = tuple(Path(one) for one in options.get("stages", "").split(",") if one)
     return Options(
         settings=Settings(**fields),  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from typing import Literal
 
 from dutyfree.core.contract import FileInfo
 from dutyfree.core.errors import Misuse
+from dutyfree.core.spec import Input, Inside
 from dutyfree.driver import script
 from dutyfree.driver.exec_call import ExecCall
 from dutyfree.driver.exec_command import Runner, command_text
@@ -25,15 +26,15 @@ def scripted(runner: Runner, text: str, *words: bytes, stdin: object = b"") -> E
     return ExecCall(argv=argv, user=runner.user, stdin=input_bytes(stdin, "data"))
 
 
-async def perform(runner: Runner, text: str, path: str, *words: bytes, stdin: object = b"") -> bytes:
+async def perform(runner: Runner, text: str, path: Inside, *words: bytes, stdin: object = b"") -> bytes:
     """Run a script; its output, or the OSError its exit code stands for."""
     outcome = await runner.run(scripted(runner, text, *words, stdin=stdin), _MOST)
     if not outcome.ok:
-        raise script.failure(outcome.exit_code or 0, outcome.stderr, path)
+        raise script.failure(outcome.exit_code or 0, outcome.stderr, str(path))
     return outcome.stdout
 
 
-async def read(runner: Runner, path: str, offset: int, length: int | None) -> bytes:
+async def read(runner: Runner, path: Inside, offset: int, length: int | None) -> bytes:
     """`Sandbox.read`."""
     raw = path_bytes("path", path)
     first = whole("offset", offset, 0, _MOST) + 1
@@ -41,7 +42,7 @@ async def read(runner: Runner, path: str, offset: int, length: int | None) -> by
     return await perform(runner, script.READ, path, raw, b"%d" % first, most)
 
 
-async def write(runner: Runner, path: str, data: bytes, mode: int, append: bool) -> None:
+async def write(runner: Runner, path: Inside, data: Input, mode: int, append: bool) -> None:
     """`Sandbox.write`."""
     raw = path_bytes("path", path)
     content = input_bytes(data, "data")
@@ -49,17 +50,17 @@ async def write(runner: Runner, path: str, data: bytes, mode: int, append: bool)
     await perform(runner, script.WRITE, path, raw, bits, b"append" if append else b"replace", stdin=content)
 
 
-async def stat(runner: Runner, path: str, follow: bool) -> FileInfo:
+async def stat(runner: Runner, path: Inside, follow: bool) -> FileInfo:
     """`Sandbox.stat`."""
     raw = path_bytes("path", path)
     out = await perform(runner, script.STAT, path, raw, b"follow" if follow else b"")
     mode, uid, gid, size, mtime = out.split()
     bits = int(mode, 16)
-    name = path.rstrip("/").rpartition("/")[2] or "/"
+    name = str(path).rstrip("/").rpartition("/")[2] or "/"
     return _info(name, _FORMATS.get(modes.S_IFMT(bits), "other"), bits, uid, gid, size, mtime)
 
 
-async def entries(runner: Runner, path: str, limit: int) -> list[FileInfo]:
+async def entries(runner: Runner, path: Inside, limit: int) -> list[FileInfo]:
     """`Sandbox.list`."""
     raw = path_bytes("path", path)
     whole("limit", limit, 1, _MOST)
@@ -70,17 +71,17 @@ async def entries(runner: Runner, path: str, limit: int) -> list[FileInfo]:
     return sorted((_record(record) for record in records), key=lambda entry: entry.name)
 
 
-async def mkdir(runner: Runner, path: str, mode: int) -> None:
+async def mkdir(runner: Runner, path: Inside, mode: int) -> None:
     """`Sandbox.mkdir`."""
     await perform(runner, script.MKDIR, path, path_bytes("path", path), b"%o" % whole("mode", mode, 0, 0o7777))
 
 
-async def remove(runner: Runner, path: str, recursive: bool) -> None:
+async def remove(runner: Runner, path: Inside, recursive: bool) -> None:
     """`Sandbox.remove`."""
     await perform(runner, script.REMOVE, path, path_bytes("path", path), b"recursive" if recursive else b"")
 
 
-async def rename(runner: Runner, source: str, target: str) -> None:
+async def rename(runner: Runner, source: Inside, target: Inside) -> None:
     """`Sandbox.rename`."""
     await perform(runner, script.RENAME, source, path_bytes("source", source), path_bytes("target", target))
 

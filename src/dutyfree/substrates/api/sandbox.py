@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Never, TypeVar
 
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, FileInfo, Sandbox
 from dutyfree.core.errors import SandboxLost
 from dutyfree.core.home import check_loop
+from dutyfree.core.keyword import unknown_for
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
-from dutyfree.core.spec import check_timeout
+from dutyfree.core.spec import Input, Inside, User, check_timeout
 from dutyfree.driver.exec_call import ExecCall, ExecEnd, Execute, Sink
 from dutyfree.driver.exec_command import DispatchFloor, Runner
 from dutyfree.driver.sandbox import Expiry
@@ -73,57 +74,62 @@ class ApiSandbox(Sandbox):
         command: Command,
         *,
         timeout_s: float | None = None,
-        cwd: str | None = None,
+        cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        user: str | None = None,
+        stdin: Input = b"",
+        user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
         kill_on_output_limit: bool = False,
         background: bool = False,  # noqa: ARG002 - what is left running is left running in any case
+        **unknown: Never,
     ) -> Outcome:
         """Run a command by one exec call."""
+        if unknown:
+            raise unknown_for(Sandbox.run, unknown)
         deadline_s = check_timeout("timeout_s", timeout_s)
         limit = output_limit(output_limit_bytes)
         wanted = self._runner.execution(command, cwd=cwd, env=env, stdin=stdin, user=user, merge_stderr=merge_stderr)
         with self._use():
             return await self._runner.run(wanted, limit, timeout_s=deadline_s, fatal_output=kill_on_output_limit)
 
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
+    async def read(
+        self, path: Inside, *, offset: int = 0, length: int | None = None, user: User | None = None
+    ) -> bytes:
         """A file's bytes, by `cat`."""
         return await self._used_for(file.read(self._runner.as_user(user), path, offset, length))
 
     async def write(
-        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+        self, path: Inside, data: Input, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file, by `cat`."""
         await self._used_for(file.write(self._runner.as_user(user), path, data, mode, append))
 
-    async def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
+    async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
         """What is there; times to the second."""
         return await self._used_for(file.stat(self._runner.as_user(user), path, follow))
 
-    async def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
+    async def list(self, path: Inside, *, limit: int = 100_000, user: User | None = None) -> list[FileInfo]:
         """A directory's entries, by `find`."""
         return await self._used_for(file.entries(self._runner.as_user(user), path, limit))
 
-    async def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
+    async def mkdir(self, path: Inside, *, mode: int = 0o755, user: User | None = None) -> None:
         """Make a directory."""
         await self._used_for(file.mkdir(self._runner.as_user(user), path, mode))
 
-    async def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
+    async def remove(self, path: Inside, *, recursive: bool = False, user: User | None = None) -> None:
         """Remove a file or a directory."""
         await self._used_for(file.remove(self._runner.as_user(user), path, recursive))
 
-    async def rename(self, source: str, target: str, *, user: str | None = None) -> None:
+    async def rename(self, source: Inside, target: Inside, *, user: User | None = None) -> None:
         """By `mv`."""
         await self._used_for(file.rename(self._runner.as_user(user), source, target))
 
-    async def upload(self, local: Path | str, remote: str) -> None:
+    async def upload(self, local: Path | str, remote: Inside) -> None:
         """By `tar`."""
         await self._used_for(transfer.upload(self._runner, local, remote))
 
-    async def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
+    async def download(self, remote: Inside, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
         """By `tar`."""
         await self._used_for(transfer.download(self._runner, remote, local, limit_bytes))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dutyfree.core.errors import DriverError, Misuse, Violation
 from dutyfree.core.pending import finish
+from dutyfree.core.spec import Inside
 from dutyfree.driver import script
 from dutyfree.driver.exec_call import STDOUT
 from dutyfree.driver.exec_command import Runner
@@ -21,7 +22,7 @@ from dutyfree.tree.parse import Entry, Untar
 from dutyfree.tree.unpack import Unpack
 
 
-async def upload(runner: Runner, local: Path | str, remote: str) -> None:
+async def upload(runner: Runner, local: Path | str, remote: Inside) -> None:
     """`Sandbox.upload`."""
     source = local_path("local", local)
     target = path_bytes("remote", remote)
@@ -35,7 +36,7 @@ async def upload(runner: Runner, local: Path | str, remote: str) -> None:
         raise Misuse(f"{source} is neither a file nor a directory", field="local")
     outcome = await runner.run(wanted._replace(stdin=_pieces(pieces)), 1 << 16)
     if not outcome.ok:
-        raise script.failure(outcome.exit_code or 0, outcome.stderr, remote)
+        raise script.failure(outcome.exit_code or 0, outcome.stderr, str(remote))
 
 
 async def _pieces(pieces: Generator[bytes, None, None]) -> AsyncGenerator[bytes, None]:
@@ -78,7 +79,7 @@ class _Plain:
             self.said = (self.said + data)[-4096:]
 
 
-async def download(runner: Runner, remote: str, local: Path | str, limit_bytes: int) -> None:
+async def download(runner: Runner, remote: Inside, local: Path | str, limit_bytes: int) -> None:
     """`Sandbox.download`."""
     raw = path_bytes("remote", remote)
     unpack = Unpack(local_path("local", local), whole("limit_bytes", limit_bytes, 0, 1 << 50))
@@ -98,24 +99,24 @@ async def download(runner: Runner, remote: str, local: Path | str, limit_bytes: 
         await finish(in_thread(unpack.discard))
 
 
-async def _receive_tree(runner: Runner, raw: bytes, remote: str, unpack: Unpack) -> None:
+async def _receive_tree(runner: Runner, raw: bytes, remote: Inside, unpack: Unpack) -> None:
     untar = Untar(unpack)
     tree = _Tree(untar)
     try:
         ended, _ = await runner.carry(file.scripted(runner, script.TAR, raw), tree)
         if ended.exit_code:
-            raise script.failure(ended.exit_code, tree.said, remote)
+            raise script.failure(ended.exit_code, tree.said, str(remote))
         untar.close()
     except Violation as error:
         raise DriverError(f"what came is no archive: {error}", sandbox=runner.sandbox, step="transfer") from error
 
 
-async def _receive_file(runner: Runner, raw: bytes, remote: str, unpack: Unpack, entry: Entry) -> None:
+async def _receive_file(runner: Runner, raw: bytes, remote: Inside, unpack: Unpack, entry: Entry) -> None:
     await in_thread(unpack.begin, entry)
     plain = _Plain(unpack, entry.size)
     ended, _ = await runner.carry(file.scripted(runner, script.READ, raw, b"1", b"%d" % entry.size), plain)
     if ended.exit_code:
-        raise script.failure(ended.exit_code, plain.said, remote)
+        raise script.failure(ended.exit_code, plain.said, str(remote))
     if plain.left:
         raise DriverError(f"{remote} became shorter while it was read", sandbox=runner.sandbox, step="transfer")
     await in_thread(unpack.end)

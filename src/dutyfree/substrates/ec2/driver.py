@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
 from dutyfree.core.errors import Misuse
+from dutyfree.core.keyword import check_names
 from dutyfree.substrates.ec2.cloud import Cloud, Kind
 from dutyfree.substrates.ec2.substrate import CAPABILITIES, Ec2Substrate, Way
 
@@ -40,9 +41,7 @@ class Ec2Driver(Driver):
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Nothing is started; what dead owners left is terminated."""
-        for name in options:
-            if name not in _OPTIONS:
-                raise Misuse(f"is not an option; there are {', '.join(_OPTIONS)}", field=name, driver=self.name)
+        check_names(options, _OPTIONS, driver=self.name)
         for name in ("image", "type", "user"):
             if not options.get(name):
                 raise Misuse("must be given", field=name, driver=self.name)

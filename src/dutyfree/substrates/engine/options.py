@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from dutyfree.core.contract import Dispatch
 from dutyfree.core.errors import Misuse
+from dutyfree.core.keyword import check_names
 from dutyfree.substrates.engine.profile import Profile
 
 _CHOICES: Mapping[str, Sequence[str]] = {
@@ -22,9 +23,8 @@ _PATIENCE_S = 5.0
 
 def check_options(options: Mapping[str, str], known: Sequence[str], driver: str) -> None:
     """`Misuse` for an option nobody knows, or a value it does not have."""
+    check_names(options, known, driver=driver)
     for name, value in options.items():
-        if name not in known:
-            raise Misuse(f"is not an option; there are {', '.join(known)}", field=name, driver=driver)
         if value not in _CHOICES.get(name, (value,)):
             raise Misuse(f"must be {' or '.join(_CHOICES[name])}, not {value!r}", field=name, driver=driver)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from dutyfree.core.contract import Availability, Capabilities, Driver, Sandbox, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.core.keyword import check_names
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.driver.offer import check_offered, strictest_network
@@ -142,8 +143,7 @@ class HostDriver(Driver):
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Nothing to start; what owners that were killed left behind is removed."""
-        for name in options:
-            raise Misuse("is not an option; there are none", field=name, driver=self.name)
+        check_names(options, (), driver=self.name)
         found = self.probe()
         if not found.available:
             raise Unavailable(found.reason, driver=self.name)

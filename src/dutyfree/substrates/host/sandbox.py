@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Never
 
 from dutyfree.core.contract import (
     DEFAULT_OUTPUT_LIMIT_BYTES,
@@ -20,9 +21,10 @@ from dutyfree.core.contract import (
 )
 from dutyfree.core.errors import SandboxLost, Unsupported
 from dutyfree.core.home import check_loop
+from dutyfree.core.keyword import unknown_for
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
-from dutyfree.core.spec import Spec, check_env, check_path, check_timeout
+from dutyfree.core.spec import Input, Inside, Spec, User, check_env, check_path, check_timeout
 from dutyfree.core.timeline import Timeline, now_ns
 from dutyfree.guest.argument import command_items, input_bytes, output_limit, whole
 from dutyfree.guest.thread import in_thread
@@ -84,16 +86,19 @@ class HostSandbox(Sandbox):
         command: Command,
         *,
         timeout_s: float | None = None,
-        cwd: str | None = None,
+        cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        user: str | None = None,
+        stdin: Input = b"",
+        user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
         kill_on_output_limit: bool = False,
         background: bool = False,
+        **unknown: Never,
     ) -> Outcome:
         """Run a command to its end."""
+        if unknown:
+            raise unknown_for(Sandbox.run, unknown)
         called_ns = now_ns()
         limit = output_limit(output_limit_bytes)
         try:
@@ -117,15 +122,18 @@ class HostSandbox(Sandbox):
         command: Command,
         *,
         timeout_s: float | None = None,
-        cwd: str | None = None,
+        cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: bytes | None = b"",
-        user: str | None = None,
+        stdin: Input | None = b"",
+        user: User | None = None,
         merge_stderr: bool = False,
         terminal: TerminalSize | None = None,
         background: bool = False,
+        **unknown: Never,
     ) -> Process:
         """Start a command and hand back its `Process`."""
+        if unknown:
+            raise unknown_for(Sandbox.start, unknown)
         called_ns = now_ns()
         if terminal is not None:
             raise self._unsupported("terminal")
@@ -152,7 +160,7 @@ class HostSandbox(Sandbox):
         return process
 
     async def shell(
-        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: str | None = None
+        self, *, cwd: Inside | None = None, env: Mapping[str, str] | None = None, user: User | None = None
     ) -> Shell:
         """Open a persistent bash."""
         where, variables = self._place(cwd, env, user)
@@ -160,9 +168,11 @@ class HostSandbox(Sandbox):
         self._shells.add(shell)
         return shell
 
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
+    async def read(
+        self, path: Inside, *, offset: int = 0, length: int | None = None, user: User | None = None
+    ) -> bytes:
         """A file's bytes; in place if few, else in a thread."""
-        self._touch(path)
+        path = self._touch(path)
         self._own(user)
         whole("offset", offset, 0, 1 << 62)
         if length is not None:
@@ -173,10 +183,10 @@ class HostSandbox(Sandbox):
         return await in_thread(file.read, path, offset, length)
 
     async def write(
-        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+        self, path: Inside, data: Input, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file; in place if small, else in a thread."""
-        self._touch(path)
+        path = self._touch(path)
         self._own(user)
         whole("mode", mode, 0, 0o7777)
         content = input_bytes(data, "data")
@@ -185,45 +195,45 @@ class HostSandbox(Sandbox):
         else:
             await in_thread(file.write, path, content, mode, append)
 
-    async def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
+    async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
         """What is there."""
-        self._touch(path)
+        path = self._touch(path)
         self._own(user)
         return file.info(os.path.basename(path.rstrip("/")) or "/", os.stat(path, follow_symlinks=follow))
 
-    async def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
+    async def list(self, path: Inside, *, limit: int = 100_000, user: User | None = None) -> list[FileInfo]:
         """A directory's entries, read in a thread: there may be many."""
-        self._touch(path)
+        path = self._touch(path)
         self._own(user)
         return await in_thread(file.entries, path, whole("limit", limit, 1, 1 << 40))
 
-    async def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
+    async def mkdir(self, path: Inside, *, mode: int = 0o755, user: User | None = None) -> None:
         """Make a directory and those above it."""
-        self._touch(path)
+        path = self._touch(path)
         self._own(user)
         os.makedirs(path, mode=whole("mode", mode, 0, 0o7777), exist_ok=True)
 
-    async def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
+    async def remove(self, path: Inside, *, recursive: bool = False, user: User | None = None) -> None:
         """Remove a file, a link or a directory."""
-        self._touch(path)
+        path = self._touch(path)
         self._own(user)
         await in_thread(file.remove, path, recursive)
 
-    async def rename(self, source: str, target: str, *, user: str | None = None) -> None:
+    async def rename(self, source: Inside, target: Inside, *, user: User | None = None) -> None:
         """As rename(2)."""
-        self._touch(source, "source")
+        source = self._touch(source, "source")
         self._own(user)
-        check_path("target", target)
+        target = check_path("target", target)
         os.rename(source, target)
 
-    async def upload(self, local: Path | str, remote: str) -> None:
+    async def upload(self, local: Path | str, remote: Inside) -> None:
         """Copy a file or tree."""
-        self._touch(remote, "remote")
+        remote = self._touch(remote, "remote")
         await in_thread(file.copy_in, local_path("local", local), remote)
 
-    async def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
+    async def download(self, remote: Inside, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
         """Copy a file or tree to where nothing is yet."""
-        self._touch(remote, "remote")
+        remote = self._touch(remote, "remote")
         whole("limit_bytes", limit_bytes, 0, 1 << 50)
         await in_thread(file.copy_out, remote, local_path("local", local), limit_bytes)
 
@@ -262,10 +272,10 @@ class HostSandbox(Sandbox):
         self,
         command: Command,
         timeout_s: float | None,
-        cwd: str | None,
+        cwd: Inside | None,
         env: Mapping[str, str] | None,
         stdin: bytes | bytearray | memoryview | None,
-        user: str | None,
+        user: User | None,
         merge_stderr: bool,
         background: bool,
         input_fd: int | None = None,
@@ -292,11 +302,13 @@ class HostSandbox(Sandbox):
         self._started(child)
         return child
 
-    def _own(self, user: str | None) -> None:
+    def _own(self, user: User | None) -> None:
         if user is not None:
             raise Unsupported("user: everything is done as the user who runs Python", driver="host", sandbox=self.id)
 
-    def _place(self, cwd: str | None, env: Mapping[str, str] | None, user: str | None) -> tuple[str, dict[str, str]]:
+    def _place(
+        self, cwd: Inside | None, env: Mapping[str, str] | None, user: User | None
+    ) -> tuple[str, dict[str, str]]:
         if self._why_gone:
             raise self._lost()
         check_loop(self._home)
@@ -304,12 +316,12 @@ class HostSandbox(Sandbox):
         where = self._cwd if cwd is None else check_path("cwd", cwd)
         return where, self._env if env is None else {**self._env, **check_env("env", env)}
 
-    def _touch(self, path: str, field: str = "path") -> None:
+    def _touch(self, path: Inside, field: str = "path") -> str:
         if self._why_gone:
             raise self._lost()
         check_loop(self._home)
         self.used_ns = now_ns()
-        check_path(field, path)
+        return check_path(field, path)
 
     def _started(self, child: Child) -> None:
         self.busy += 1

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.core.keyword import check_names
 from dutyfree.driver.program import run_program, start
 
 PERSIST_S = 5
@@ -48,9 +49,7 @@ class Client:
     @classmethod
     def open(cls, options: Mapping[str, str]) -> Client:
         """Check the options; nothing is connected yet."""
-        for name in options:
-            if name not in _OPTIONS:
-                raise Misuse(f"is not an option; there are {', '.join(_OPTIONS)}", field=name, driver="ssh")
+        check_names(options, _OPTIONS, driver="ssh")
         host = options.get("host", "")
         if not host or host.startswith("-"):
             raise Misuse(

@@ -14,6 +14,7 @@ from pathlib import Path
 from dutyfree.core.checkout import make
 from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
+from dutyfree.core.keyword import check_names
 from dutyfree.substrates.native.machine import Best
 from dutyfree.substrates.native.substrate import native_capabilities, open_native
 
@@ -50,9 +51,7 @@ class NativeDriver(Driver):
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Start a spawner. Options: `cgroup` (auto, v1, v2, none), `stock` (blanks kept ready), `verify` (quick, full)."""
-        for name in options:
-            if name not in _OPTIONS:
-                raise Misuse(f"is not an option; there are {', '.join(_OPTIONS)}", field=name, driver="native")
+        check_names(options, _OPTIONS, driver="native")
         for reason, enable in _missing():
             raise Unavailable(reason, enable=enable, driver="native")
         stock = options.get("stock", str(DEFAULT_STOCK))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Never
 
 from dutyfree.core.contract import (
     DEFAULT_OUTPUT_LIMIT_BYTES,
@@ -17,8 +18,9 @@ from dutyfree.core.contract import (
     Substrate,
 )
 from dutyfree.core.errors import Misuse, SandboxLost
+from dutyfree.core.keyword import check_names, unknown_for
 from dutyfree.core.outcome import Outcome
-from dutyfree.core.spec import Spec, check_env, check_path, check_timeout
+from dutyfree.core.spec import Input, Inside, Spec, User, check_env, check_path, check_timeout
 from dutyfree.core.timeline import Timeline, now_ns
 from dutyfree.driver.offer import check_offered, strictest_network
 from dutyfree.guest.argument import command_items, input_bytes, output_limit, whole
@@ -50,16 +52,19 @@ class NoopSandbox(Sandbox):
         command: Command,
         *,
         timeout_s: float | None = None,
-        cwd: str | None = None,
+        cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        user: str | None = None,
+        stdin: Input = b"",
+        user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
         kill_on_output_limit: bool = False,
         background: bool = False,
+        **unknown: Never,
     ) -> Outcome:
         """Check the arguments, as every driver must, and answer."""
+        if unknown:
+            raise unknown_for(Sandbox.run, unknown)
         del merge_stderr, kill_on_output_limit, background
         called_ns = now_ns()
         self._files()
@@ -74,55 +79,57 @@ class NoopSandbox(Sandbox):
         self._own(user)
         return Outcome(ending="exit", exit_code=0, total_ns=now_ns() - called_ns)
 
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
+    async def read(
+        self, path: Inside, *, offset: int = 0, length: int | None = None, user: User | None = None
+    ) -> bytes:
         """A file's bytes."""
         self._own(user)
         whole("offset", offset, 0, 1 << 62)
-        data = self._files(path).read(path)[offset:]
+        data = self._files().read(check_path("path", path))[offset:]
         return data if length is None else data[: whole("length", length, 0, 1 << 62)]
 
     async def write(
-        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+        self, path: Inside, data: Input, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file."""
         self._own(user)
-        self._files(path).write(path, bytes(input_bytes(data, "data")), mode, append)
+        self._files().write(check_path("path", path), bytes(input_bytes(data, "data")), mode, append)
 
-    async def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
+    async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
         """What is there."""
         self._own(user)
         del follow
-        return self._files(path).stat(path)
+        return self._files().stat(check_path("path", path))
 
-    async def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
+    async def list(self, path: Inside, *, limit: int = 100_000, user: User | None = None) -> list[FileInfo]:
         """A directory's entries."""
         self._own(user)
-        return self._files(path).list(path, whole("limit", limit, 1, 1 << 40))
+        return self._files().list(check_path("path", path), whole("limit", limit, 1, 1 << 40))
 
-    async def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
+    async def mkdir(self, path: Inside, *, mode: int = 0o755, user: User | None = None) -> None:
         """A directory and those above it."""
         self._own(user)
-        self._files(path).mkdir(path, mode)
+        self._files().mkdir(check_path("path", path), mode)
 
-    async def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
+    async def remove(self, path: Inside, *, recursive: bool = False, user: User | None = None) -> None:
         """A file or a directory."""
         self._own(user)
-        self._files(path).remove(path, recursive)
+        self._files().remove(check_path("path", path), recursive)
 
-    async def rename(self, source: str, target: str, *, user: str | None = None) -> None:
+    async def rename(self, source: Inside, target: Inside, *, user: User | None = None) -> None:
         """As rename(2)."""
         self._own(user)
-        check_path("target", target)
-        self._files(source, "source").rename(source, target)
+        there = check_path("target", target)
+        self._files().rename(check_path("source", source), there)
 
-    async def upload(self, local: Path | str, remote: str) -> None:
+    async def upload(self, local: Path | str, remote: Inside) -> None:
         """Into memory."""
-        self._files(remote, "remote").copy_in(local_path("local", local), remote)
+        self._files().copy_in(local_path("local", local), check_path("remote", remote))
 
-    async def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
+    async def download(self, remote: Inside, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
         """Out of memory."""
         limit_bytes = whole("limit_bytes", limit_bytes, 0, 1 << 50)
-        self._files(remote, "remote").copy_out(remote, local_path("local", local), limit_bytes)
+        self._files().copy_out(check_path("remote", remote), local_path("local", local), limit_bytes)
 
     async def destroy(self) -> None:
         """Forget the files."""
@@ -130,14 +137,13 @@ class NoopSandbox(Sandbox):
             with self.timeline.span("destroy"):
                 self._tree = None
 
-    def _own(self, user: str | None) -> None:
+    def _own(self, user: User | None) -> None:
         if user is not None:
             raise self._unsupported("users")
 
-    def _files(self, path: str = "/", field: str = "path") -> Tree:
+    def _files(self) -> Tree:
         if self._tree is None:
             raise SandboxLost("the sandbox is gone: it was destroyed", driver="noop", sandbox=self.id)
-        check_path(field, path)
         return self._tree
 
 
@@ -191,8 +197,7 @@ class NoopDriver(Driver):
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Nothing to start."""
-        for name in options:
-            raise Misuse("is not an option; there are none", field=name, driver=self.name)
+        check_names(options, (), driver=self.name)
         return NoopSubstrate()
 
 
