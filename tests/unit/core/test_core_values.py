@@ -138,6 +138,8 @@ def test_what_is_in_a_value_cannot_be_changed():
 
 
 def made(kind):
+    if kind is dutyfree.CommandFailed:
+        return kind(dutyfree.Outcome(ending="exit", exit_code=3, stderr=b"the end"))
     where = {"driver": "native", "step": "create", "sandbox": "native-1-1"}
     special = {
         dutyfree.Misuse: {"field": "cwd"},
