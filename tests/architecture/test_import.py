@@ -27,6 +27,7 @@ PUBLIC = [
     "Capabilities",
     "Check",
     "Command",
+    "CommandFailed",
     "Commands",
     "Driver",
     "DriverError",

@@ -21,7 +21,7 @@ from dutyfree.core.egress import Egress
 from dutyfree.core.keyword import unknown_for
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import Pending, finish
-from dutyfree.core.spec import Input, Inside, Network, Spec, User
+from dutyfree.core.spec import Content, Inside, Network, Spec, User
 from dutyfree.core.timeline import Timeline
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Sandbox(Mirror):
         timeout_s: float | None = None,
         cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: Input = b"",
+        stdin: Content = b"",
         user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
@@ -95,7 +95,7 @@ class Sandbox(Mirror):
         timeout_s: float | None = None,
         cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: Input | None = b"",
+        stdin: Content | None = b"",
         user: User | None = None,
         merge_stderr: bool = False,
         terminal: TerminalSize | None = None,
@@ -131,7 +131,7 @@ class Sandbox(Mirror):
         return self._bridge.call(self._sandbox.read(path, offset=offset, length=length, user=user))
 
     def write(
-        self, path: Inside, data: Input, *, mode: int = 0o644, append: bool = False, user: User | None = None
+        self, path: Inside, data: Content, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file, with the directories above it."""
         self._bridge.call(self._sandbox.write(path, data, mode=mode, append=append, user=user))

@@ -9,7 +9,7 @@ from dutyfree.core import contract
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, TerminalSize
 from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Outcome, StreamName
-from dutyfree.core.spec import Input
+from dutyfree.core.spec import Content
 
 
 class Mirror:
@@ -45,7 +45,7 @@ class Process(Mirror):
             raise StopIteration
         return chunk
 
-    def write(self, data: Input) -> None:
+    def write(self, data: Content) -> None:
         """Send to stdin; a slow reader makes this wait."""
         self._bridge.call(self._process.write(data))
 
@@ -82,7 +82,7 @@ class Shell(Mirror):
         script: str,
         *,
         timeout_s: float | None = None,
-        stdin: Input = b"",
+        stdin: Content = b"",
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
     ) -> Outcome:
         """Run a script in the shell."""

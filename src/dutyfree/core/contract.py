@@ -1,8 +1,8 @@
 """The one contract: `Substrate` hands out `Sandbox`es. Drivers, pools, clients and fleets all satisfy it.
 
 A driver overrides the methods it offers and declares them in `Capabilities`; everything else answers `Unsupported`.
-What may be raised: the errors of `core.errors`, and `OSError` subclasses from file methods. Cancelling any call leaves
-nothing behind: a sandbox half created is freed, a command half run is killed with its whole process tree.
+What may be raised: the errors of `core.errors`, and `OSError` subclasses from file methods. A cancelled call leaves
+nothing behind: neither a sandbox half created nor a process of a command half run.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import ClassVar, Literal, Never, Protocol, Self
 
 from dutyfree.core.egress import Egress
-from dutyfree.core.errors import Misuse, Unsupported
+from dutyfree.core.errors import Unsupported
 from dutyfree.core.frozen import FrozenDict
 from dutyfree.core.home import Belonging, check_loop
 from dutyfree.core.keyword import unknown_for
 from dutyfree.core.outcome import Outcome, StreamName
 from dutyfree.core.pending import Pending, finish
-from dutyfree.core.spec import Input, Inside, Isolation, Network, Spec, Storage, User
+from dutyfree.core.spec import Content, Inside, Isolation, Network, Spec, Storage, User, check_spec
 from dutyfree.core.timeline import Timeline
 
 Command = str | Sequence[str]
@@ -98,10 +98,9 @@ class TerminalSize:
 
 
 class Process(Protocol):
-    """A command that is running: what `Sandbox.start` gives.
+    """A command that is running: what `Sandbox.start` gives. Iterate it for output as it comes.
 
-    Iterate it for output as it comes; a reader that stops reading stops the writer. `wait` must be
-    reached, `kill` called or a block left (`async with`), else the command runs to its deadline.
+    A reader that stops stops the writer. A command runs to its deadline unless `wait` or `kill` or a block ends it.
     """
 
     def __aiter__(self) -> AsyncIterator[tuple[StreamName, bytes]]:
@@ -110,7 +109,7 @@ class Process(Protocol):
     async def __anext__(self) -> tuple[StreamName, bytes]:
         """The next chunk. Cancelled (`asyncio.wait_for`), it has taken none and the iteration goes on."""
 
-    async def write(self, data: Input) -> None:
+    async def write(self, data: Content) -> None:
         """Send to the command's stdin; returns when it has been accepted (a slow reader makes this wait)."""
 
     async def close_stdin(self) -> None:
@@ -141,7 +140,7 @@ class Shell(Protocol):
         script: str,
         *,
         timeout_s: float | None = None,
-        stdin: Input = b"",
+        stdin: Content = b"",
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
     ) -> Outcome:
         """Run a script in the shell. At the deadline what it started is killed; the shell survives if it can.
@@ -159,7 +158,7 @@ class Shell(Protocol):
     async def close(self) -> None:
         """End the shell and what it left running. Calling it twice is fine."""
 
-    async def __aenter__(self) -> Shell: ...
+    async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *exc: object) -> None: ...
 
 
@@ -217,7 +216,7 @@ class Sandbox(Belonging, ABC):
         timeout_s: float | None = None,
         cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: Input = b"",
+        stdin: Content = b"",
         user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
@@ -240,7 +239,7 @@ class Sandbox(Belonging, ABC):
         timeout_s: float | None = None,
         cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: Input | None = b"",
+        stdin: Content | None = b"",
         user: User | None = None,
         merge_stderr: bool = False,
         terminal: TerminalSize | None = None,
@@ -248,9 +247,7 @@ class Sandbox(Belonging, ABC):
         **unknown: Never,
     ) -> Process:
         """Start a command and hand back its `Process`. `stdin=None`: input comes later, by `Process.write`."""
-        if unknown:
-            raise unknown_for(Sandbox.start, unknown)
-        raise self._unsupported("start")
+        raise unknown_for(Sandbox.start, unknown) if unknown else self._unsupported("start")
 
     async def shell(
         self, *, cwd: Inside | None = None, env: Mapping[str, str] | None = None, user: User | None = None
@@ -271,7 +268,7 @@ class Sandbox(Belonging, ABC):
 
     @abstractmethod
     async def write(
-        self, path: Inside, data: Input, *, mode: int = 0o644, append: bool = False, user: User | None = None
+        self, path: Inside, data: Content, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file, with the directories above it. Not atomic for readers inside the sandbox."""
 
@@ -371,12 +368,10 @@ class Substrate(Belonging, ABC):
     def create(self, spec: Spec | None = None, **unknown: Never) -> Pending[Sandbox]:
         """A sandbox as `spec` says: await it, or enter it.
 
-        Raises `Misuse` (the spec makes no sense here, or there is no such `cwd` or `user` inside), `Unsupported` (a
-        limit or policy it cannot enforce), `Saturated`, `Unavailable`, `DriverError`. The sandbox it gives can run an
-        action at once.
+        Its actions can run at once. Raises `Misuse` (the spec makes no sense here, or there is no such `cwd` or `user`
+        inside), `Unsupported` (a limit or policy it cannot enforce), `Saturated`, `Unavailable`, `DriverError`.
         """
-        if unknown or not isinstance(spec, Spec | None):
-            raise Misuse(f"create() takes a Spec: create(Spec({', '.join(f'{name}=…' for name in unknown) or '…'}))")
+        check_spec(spec, unknown)
         wanted = spec or Spec()
         if wanted.network is None and not self._chooses_network:
             wanted = replace(wanted, network=strictest_network(self.capabilities))

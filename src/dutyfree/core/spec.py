@@ -7,7 +7,7 @@ only the substrate can know (does the image exist?) is refused by it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal, Protocol
@@ -35,7 +35,7 @@ User = str | int
 
 ISOLATION_ORDER: tuple[Isolation, ...] = ("none", "namespace", "kernel", "vm")
 
-Input = bytes | bytearray | memoryview | str
+Content = bytes | bytearray | memoryview | str
 """What a command reads or a file shall hold; text is sent as UTF-8."""
 
 _MAX_BYTES = 1 << 50
@@ -152,6 +152,13 @@ class Spec:
     def over(self, image: Starts) -> dict[str, Any]:
         """The `env`, `cwd` and `user` that actions start with: this spec's own where it names them, else the image's."""
         return {"env": {**image.env, **self.env}, "cwd": self.cwd or image.cwd, "user": self.user or image.user}
+
+
+def check_spec(spec: object, unknown: Iterable[str] = ()) -> None:
+    """`Misuse` for what is no `Spec`, and for the fields of one that were given as options."""
+    fields = ", ".join(f"{name}=…" for name in unknown)
+    if fields or not isinstance(spec, Spec | None):
+        raise Misuse(f"create() takes a Spec: create(Spec({fields or '…'}))", field="spec")
 
 
 def check_text(name: str, value: object) -> str:

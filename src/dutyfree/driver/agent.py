@@ -5,14 +5,26 @@ The program is one static file without any dependency, so it runs in every Linux
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
+from typing import Any, Never
 
 from dutyfree.core.checkout import make
-from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, FileInfo, Forward, Process, Shell, TerminalSize
+from dutyfree.core.contract import (
+    DEFAULT_OUTPUT_LIMIT_BYTES,
+    Command,
+    FileInfo,
+    Forward,
+    Process,
+    Sandbox,
+    Shell,
+    TerminalSize,
+)
 from dutyfree.core.egress import Egress
 from dutyfree.core.errors import DriverError, SandboxLost, Unavailable
+from dutyfree.core.keyword import unknown_for
 from dutyfree.core.outcome import Outcome
+from dutyfree.core.spec import Content, Inside, User
 from dutyfree.driver.backend import Body
 from dutyfree.driver.sandbox import DriverSandbox
 from dutyfree.guest import command as commands
@@ -50,22 +62,25 @@ class AgentSandbox(DriverSandbox):
         """The link is up, and nobody has begun to end it."""
         return self._end is None and self.link.lost is None
 
-    async def run(
+    def run(
         self,
         command: Command,
         *,
         timeout_s: float | None = None,
-        cwd: str | None = None,
+        cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        user: str | None = None,
+        stdin: Content = b"",
+        user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
         kill_on_output_limit: bool = False,
         background: bool = False,
-    ) -> Outcome:
+        **unknown: Never,
+    ) -> Coroutine[Any, Any, Outcome]:
         """Run a command to its end."""
-        return await commands.run(
+        if unknown:
+            raise unknown_for(Sandbox.run, unknown)
+        return commands.run(
             self.link,
             command,
             timeout_s=timeout_s,
@@ -84,15 +99,18 @@ class AgentSandbox(DriverSandbox):
         command: Command,
         *,
         timeout_s: float | None = None,
-        cwd: str | None = None,
+        cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: bytes | None = b"",
-        user: str | None = None,
+        stdin: Content | None = b"",
+        user: User | None = None,
         merge_stderr: bool = False,
         terminal: TerminalSize | None = None,
         background: bool = False,
+        **unknown: Never,
     ) -> Process:
         """Give a command its `Process`."""
+        if unknown:
+            raise unknown_for(Sandbox.start, unknown)
         return await process.start(
             self.link,
             command,
@@ -107,46 +125,48 @@ class AgentSandbox(DriverSandbox):
         )
 
     async def shell(
-        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: str | None = None
+        self, *, cwd: Inside | None = None, env: Mapping[str, str] | None = None, user: User | None = None
     ) -> Shell:
         """Open a persistent shell."""
         return await shells.open_shell(self.link, cwd=cwd, env=env, user=user)
 
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
+    async def read(
+        self, path: Inside, *, offset: int = 0, length: int | None = None, user: User | None = None
+    ) -> bytes:
         """A file's bytes, or a part of them."""
-        return await file.read(self.link, path, offset, length, user=user or self._user)
+        return await file.read(self.link, path, offset, length, user=self._user if user is None else user)
 
     async def write(
-        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+        self, path: Inside, data: Content, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file."""
-        await file.write(self.link, path, data, mode, append, user=user or self._user)
+        await file.write(self.link, path, data, mode, append, user=self._user if user is None else user)
 
-    async def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
+    async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
         """What is there."""
-        return await file.stat(self.link, path, follow, user or self._user)
+        return await file.stat(self.link, path, follow, self._user if user is None else user)
 
-    async def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
+    async def list(self, path: Inside, *, limit: int = 100_000, user: User | None = None) -> list[FileInfo]:
         """A directory's entries."""
-        return await file.list_directory(self.link, path, limit, user or self._user)
+        return await file.list_directory(self.link, path, limit, self._user if user is None else user)
 
-    async def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
+    async def mkdir(self, path: Inside, *, mode: int = 0o755, user: User | None = None) -> None:
         """Make a directory."""
-        await file.mkdir(self.link, path, mode, user or self._user)
+        await file.mkdir(self.link, path, mode, self._user if user is None else user)
 
-    async def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
+    async def remove(self, path: Inside, *, recursive: bool = False, user: User | None = None) -> None:
         """Remove a file or a directory."""
-        await file.remove(self.link, path, recursive, user or self._user)
+        await file.remove(self.link, path, recursive, self._user if user is None else user)
 
-    async def rename(self, source: str, target: str, *, user: str | None = None) -> None:
+    async def rename(self, source: Inside, target: Inside, *, user: User | None = None) -> None:
         """What rename does in the kernel."""
-        await file.rename(self.link, source, target, user or self._user)
+        await file.rename(self.link, source, target, self._user if user is None else user)
 
-    async def upload(self, local: Path | str, remote: str) -> None:
+    async def upload(self, local: Path | str, remote: Inside) -> None:
         """Copy a local file or tree into the sandbox."""
         await transfer.upload(self.link, local, remote)
 
-    async def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
+    async def download(self, remote: Inside, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
         """Copy a file or tree out."""
         await transfer.download(self.link, remote, local, limit_bytes)
 

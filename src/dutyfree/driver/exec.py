@@ -9,11 +9,13 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Never
 
-from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command
+from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, Sandbox
 from dutyfree.core.errors import SandboxLost
+from dutyfree.core.keyword import unknown_for
 from dutyfree.core.outcome import Outcome
-from dutyfree.core.spec import check_timeout
+from dutyfree.core.spec import Content, Inside, User, check_timeout
 from dutyfree.driver.backend import Body
 from dutyfree.driver.exec_call import STDERR, ExecCall, ExecEnd, Sink
 from dutyfree.driver.exec_command import Runner, ending_of
@@ -42,16 +44,19 @@ class ExecSandbox(FilesByRun, DriverSandbox):
         command: Command,
         *,
         timeout_s: float | None = None,
-        cwd: str | None = None,
+        cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        user: str | None = None,
+        stdin: Content = b"",
+        user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
         kill_on_output_limit: bool = False,
         background: bool = False,  # noqa: ARG002 - what is left running is left running in any case
+        **unknown: Never,
     ) -> Outcome:
         """Run a command by one exec call."""
+        if unknown:
+            raise unknown_for(Sandbox.run, unknown)
         deadline_s = check_timeout("timeout_s", timeout_s)
         limit = output_limit(output_limit_bytes)
         call = self._runner.execution(command, cwd=cwd, env=env, stdin=stdin, user=user, merge_stderr=merge_stderr)

@@ -16,12 +16,14 @@ from typing import Literal
 from dutyfree.core.contract import FileInfo, Sandbox, root_of
 from dutyfree.core.errors import DriverError, Misuse, Unsupported, Violation
 from dutyfree.core.pending import finish
+from dutyfree.core.spec import Content, Inside, User
 from dutyfree.driver import script
-from dutyfree.driver.exec_call import STDERR, STDOUT, CappedStreams, ExecCall, Input, Sink
+from dutyfree.driver.exec_call import STDERR, STDOUT, CappedStreams, ExecCall, Sink
 from dutyfree.driver.exec_command import command_text
 from dutyfree.guest.argument import input_bytes, path_bytes, user_bytes, whole
 from dutyfree.guest.thread import in_thread
 from dutyfree.guest.transfer import local_path
+from dutyfree.guest.wire import Bytes
 from dutyfree.tree.pack import file_pieces, tree_pieces
 from dutyfree.tree.parse import Entry, Untar
 from dutyfree.tree.unpack import Unpack
@@ -38,7 +40,9 @@ _FORMATS: dict[int, Kind] = {modes.S_IFREG: "file", modes.S_IFDIR: "directory", 
 class FilesByRun(Sandbox):
     """Needs `sh` with coreutils inside (busybox's will do), and `tar` for trees."""
 
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
+    async def read(
+        self, path: Inside, *, offset: int = 0, length: int | None = None, user: User | None = None
+    ) -> bytes:
         """A file's bytes, or a part of them, by `cat`."""
         raw = path_bytes("path", path)
         first = whole("offset", offset, 0, _MOST) + 1
@@ -46,23 +50,23 @@ class FilesByRun(Sandbox):
         return await self._perform(script.READ, path, raw, b"%d" % first, most, user=user)
 
     async def write(
-        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False, user: str | None = None
+        self, path: Inside, data: Content, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file, by `cat`."""
         raw, content = path_bytes("path", path), input_bytes(data, "data")
         words = raw, b"%o" % whole("mode", mode, 0, 0o7777), b"append" if append else b"replace"
         await self._perform(script.WRITE, path, *words, stdin=content, user=user)
 
-    async def stat(self, path: str, *, follow: bool = True, user: str | None = None) -> FileInfo:
+    async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
         """What is there."""
         raw = path_bytes("path", path)
         out = await self._perform(script.STAT, path, raw, b"follow" if follow else b"", user=user)
         mode, uid, gid, size, mtime = out.split()
         bits = int(mode, 16)
-        name = path.rstrip("/").rpartition("/")[2] or "/"
+        name = str(path).rstrip("/").rpartition("/")[2] or "/"
         return _info(name, _FORMATS.get(modes.S_IFMT(bits), "other"), bits, uid, gid, size, mtime)
 
-    async def list(self, path: str, *, limit: int = 100_000, user: str | None = None) -> list[FileInfo]:
+    async def list(self, path: Inside, *, limit: int = 100_000, user: User | None = None) -> list[FileInfo]:
         """A directory's entries, by `find`."""
         raw = path_bytes("path", path)
         whole("limit", limit, 1, _MOST)
@@ -71,22 +75,22 @@ class FilesByRun(Sandbox):
             raise Misuse(f"{path} has more than {limit} entries: list a smaller directory", field="limit")
         return sorted((_record(record) for record in records), key=lambda entry: entry.name)
 
-    async def mkdir(self, path: str, *, mode: int = 0o755, user: str | None = None) -> None:
+    async def mkdir(self, path: Inside, *, mode: int = 0o755, user: User | None = None) -> None:
         """Make a directory."""
         raw, bits = path_bytes("path", path), b"%o" % whole("mode", mode, 0, 0o7777)
         await self._perform(script.MKDIR, path, raw, bits, user=user)
 
-    async def remove(self, path: str, *, recursive: bool = False, user: str | None = None) -> None:
+    async def remove(self, path: Inside, *, recursive: bool = False, user: User | None = None) -> None:
         """Remove a file or a directory."""
         raw = path_bytes("path", path)
         await self._perform(script.REMOVE, path, raw, b"recursive" if recursive else b"", user=user)
 
-    async def rename(self, source: str, target: str, *, user: str | None = None) -> None:
+    async def rename(self, source: Inside, target: Inside, *, user: User | None = None) -> None:
         """Rename by `mv`."""
         raw = path_bytes("source", source), path_bytes("target", target)
         await self._perform(script.RENAME, source, *raw, user=user)
 
-    async def upload(self, local: Path | str, remote: str) -> None:
+    async def upload(self, local: Path | str, remote: Inside) -> None:
         """Copy a local file or tree into the sandbox, by `tar`."""
         source, target = local_path("local", local), path_bytes("remote", remote)
         status = await in_thread(os.stat, source)
@@ -100,9 +104,9 @@ class FilesByRun(Sandbox):
         said = CappedStreams(_COMPLAINT)
         code = await self._carry(call._replace(stdin=_pieces(pieces)), said)
         if code:
-            raise script.failure(code, said.stderr.kept(), remote)
+            raise script.failure(code, said.stderr.kept(), str(remote))
 
-    async def download(self, remote: str, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
+    async def download(self, remote: Inside, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
         """Copy a file or tree out, by `tar`."""
         raw = path_bytes("remote", remote)
         unpack = Unpack(local_path("local", local), whole("limit_bytes", limit_bytes, 0, _MOST << 10))
@@ -119,36 +123,38 @@ class FilesByRun(Sandbox):
         finally:
             await finish(in_thread(unpack.discard))
 
-    async def _receive_tree(self, raw: bytes, remote: str, unpack: Unpack) -> None:
+    async def _receive_tree(self, raw: bytes, remote: Inside, unpack: Unpack) -> None:
         untar = Untar(unpack)
         tree = _Tree(untar)
         try:
             code = await self._carry(self._owners(script.TAR, raw), tree)
             if code:
-                raise script.failure(code, tree.said, remote)
+                raise script.failure(code, tree.said, str(remote))
             untar.close()
         except Violation as error:
             raise DriverError(f"what came is no archive: {error}", sandbox=self.id, step="transfer") from error
 
-    async def _receive_file(self, raw: bytes, remote: str, unpack: Unpack, found: FileInfo) -> None:
+    async def _receive_file(self, raw: bytes, remote: Inside, unpack: Unpack, found: FileInfo) -> None:
         await in_thread(unpack.begin, Entry("file", (), b"", found.mode, found.size_bytes, found.mtime_ns))
         plain = _Plain(unpack, found.size_bytes)
         code = await self._carry(self._owners(script.READ, raw, b"1", b"%d" % found.size_bytes), plain)
         if code:
-            raise script.failure(code, plain.said, remote)
+            raise script.failure(code, plain.said, str(remote))
         if plain.left:
             raise DriverError(f"{remote} became shorter while it was read", sandbox=self.id, step="transfer")
         await in_thread(unpack.end)
 
-    async def _perform(self, text: str, path: str, *words: bytes, stdin: Input = b"", user: str | None = None) -> bytes:
+    async def _perform(
+        self, text: str, path: Inside, *words: bytes, stdin: Bytes = b"", user: User | None = None
+    ) -> bytes:
         """Run a script; its output, or the OSError its exit code stands for."""
         if user is not None and not self.capabilities.users:
             raise Unsupported("another user is not offered", sandbox=self.id)
-        user_bytes(user)
+        who = user_bytes(user).decode(errors="surrogateescape") or None
         kept = CappedStreams(_MOST)
-        code = await self._carry(self._script(text, *words)._replace(stdin=stdin, user=user), kept)
+        code = await self._carry(self._script(text, *words)._replace(stdin=stdin, user=who), kept)
         if code:
-            raise script.failure(code, kept.stderr.kept(), path)
+            raise script.failure(code, kept.stderr.kept(), str(path))
         return kept.stdout.kept()
 
     def _script(self, text: str, *words: bytes) -> ExecCall:

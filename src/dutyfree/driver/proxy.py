@@ -12,7 +12,7 @@ from typing import Any
 
 from dutyfree.core.contract import Command, FileInfo, Forward, Process, Sandbox, Shell
 from dutyfree.core.outcome import Outcome
-from dutyfree.core.spec import Input, Inside
+from dutyfree.core.spec import Content, Inside
 
 
 class SandboxProxy(Sandbox):
@@ -60,7 +60,7 @@ class SandboxProxy(Sandbox):
         with self._using() as box:
             return await box.read(path, **self._acting(options))
 
-    async def write(self, path: Inside, data: Input, **options: Any) -> None:
+    async def write(self, path: Inside, data: Content, **options: Any) -> None:
         """Create or replace a file."""
         with self._using() as box:
             await box.write(path, data, **self._acting(options))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from dutyfree.core.contract import Sandbox, Snapshot
 from dutyfree.core.egress import Egress
 from dutyfree.core.errors import DriverError, DutyfreeError, SandboxLost
+from dutyfree.core.home import check_loop
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import Timeline, now_ns
@@ -188,6 +189,7 @@ class DriverSandbox(Sandbox):
 
     async def destroy(self) -> None:
         """End everything the sandbox owns and wait until it is gone."""
+        check_loop(self._home)
         self._begin_end("it was destroyed")
         if self._end is not None:
             await finish(asyncio.shield(self._end))

@@ -11,12 +11,13 @@ import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from time import monotonic
-from typing import Self, cast, final
+from typing import Never, Self, cast, final
 
 from dutyfree.core.contract import Sandbox, Substrate, try_place
 from dutyfree.core.errors import DutyfreeError, Misuse, Unsupported
+from dutyfree.core.home import check_loop
 from dutyfree.core.pending import Pending, finish, finish_all
-from dutyfree.core.spec import Spec
+from dutyfree.core.spec import Spec, check_spec
 from dutyfree.core.timeline import Timeline, now_ns
 from dutyfree.driver.agent import AgentSandbox
 from dutyfree.driver.backend import Backend, Body, Order, State
@@ -61,8 +62,9 @@ class DriverSubstrate(Substrate):
             raise
         return cls(backend)
 
-    def create(self, spec: Spec | None = None) -> Pending[Sandbox]:
+    def create(self, spec: Spec | None = None, **unknown: Never) -> Pending[Sandbox]:
         """A sandbox as `spec` says."""
+        check_spec(spec, unknown)
         return Pending(self._create(spec or Spec()), _destroy)
 
     async def _create(self, spec: Spec) -> Sandbox:
@@ -70,6 +72,7 @@ class DriverSubstrate(Substrate):
 
     async def _create_from(self, spec: Spec, state: State | None) -> Sandbox:
         """Create a sandbox; `state` is one that a fork has promised, and the promise is used up in any case."""
+        check_loop(self._home)
         start_ns = now_ns()
         self._starting += 1
         try:
@@ -188,6 +191,7 @@ class DriverSubstrate(Substrate):
         """Destroy what is left, the temporary states, then release the backend."""
         if self._closed:
             return
+        check_loop(self._home)
         self._closed = True
         async with AsyncExitStack() as stack:  # each step, whatever became of the one before
             stack.push_async_callback(self.backend.close)

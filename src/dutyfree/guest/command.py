@@ -1,6 +1,6 @@
 """`Run`: a command from request to `Outcome`, with its output kept up to the limit. The hot path of everything.
 
-One frame out, one future, one wake-up. Input beyond what the agent takes at first is sent from the read callback as
+One frame out, one future, one wake-up. Content beyond what the agent takes at first is sent from the read callback as
 credits come. Streams of output and input for a caller that watches are in `process`.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 from dutyfree.core.contract import Command
 from dutyfree.core.errors import Violation
 from dutyfree.core.outcome import Outcome
-from dutyfree.core.spec import Input, Inside, User
+from dutyfree.core.spec import Content, Inside, User
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.argument import (
     FIRST_INPUT,
@@ -146,7 +146,7 @@ async def run(
     timeout_s: float | None,
     cwd: Inside | None,
     env: Mapping[str, str] | None,
-    stdin: Input,
+    stdin: Content,
     user: User | None,
     merge_stderr: bool,
     output_limit_bytes: int,

@@ -13,7 +13,7 @@ from typing import Final
 
 from dutyfree.core.contract import FileInfo
 from dutyfree.core.errors import Misuse, Violation
-from dutyfree.core.spec import Input, Inside, User
+from dutyfree.core.spec import Content, Inside, User
 from dutyfree.guest.argument import input_bytes, path_bytes, user_bytes, whole
 from dutyfree.guest.channel import Call, NumberCall
 from dutyfree.guest.failure import error_for
@@ -167,7 +167,7 @@ async def read(
     return bytes_of(call.data)
 
 
-async def write(link: Link, path: Inside, data: Input, mode: int, append: bool, user: User | None = None) -> None:
+async def write(link: Link, path: Inside, data: Content, mode: int, append: bool, user: User | None = None) -> None:
     """`Sandbox.write`."""
     raw = path_bytes("path", path)
     body = input_bytes(data, "data")

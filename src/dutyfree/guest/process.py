@@ -9,7 +9,7 @@ from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, Terminal
 from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Outcome, StreamName
 from dutyfree.core.pending import finish
-from dutyfree.core.spec import Input, Inside, User
+from dutyfree.core.spec import Content, Inside, User
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.argument import (
     FIRST_INPUT,
@@ -144,7 +144,7 @@ class AgentProcess:
             raise StopAsyncIteration
         return _NAMES[chunk[0]], chunk[1]
 
-    async def write(self, data: Input) -> None:
+    async def write(self, data: Content) -> None:
         """Send to stdin; BrokenPipeError if the command is over."""
         raw = input_bytes(data, "data")
         self._link.check_home()
@@ -223,7 +223,7 @@ async def start(
     timeout_s: float | None,
     cwd: Inside | None,
     env: Mapping[str, str] | None,
-    stdin: Input | None,
+    stdin: Content | None,
     user: User | None,
     merge_stderr: bool,
     terminal: TerminalSize | None,

@@ -27,7 +27,7 @@ from dutyfree.core.home import check_loop
 from dutyfree.core.keyword import unknown_for
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
-from dutyfree.core.spec import Input, Inside, Spec, User
+from dutyfree.core.spec import Content, Inside, Spec, User
 from dutyfree.core.timeline import Timeline
 from dutyfree.guest import command as commands
 from dutyfree.guest import egress, file, forward, process, transfer
@@ -87,7 +87,7 @@ class AgentSandbox(Sandbox):
         timeout_s: float | None = None,
         cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: Input = b"",
+        stdin: Content = b"",
         user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
@@ -119,7 +119,7 @@ class AgentSandbox(Sandbox):
         timeout_s: float | None = None,
         cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: Input | None = b"",
+        stdin: Content | None = b"",
         user: User | None = None,
         merge_stderr: bool = False,
         terminal: TerminalSize | None = None,
@@ -155,7 +155,7 @@ class AgentSandbox(Sandbox):
         return await file.read(self.link, path, offset, length, user=self._user if user is None else user)
 
     async def write(
-        self, path: Inside, data: Input, *, mode: int = 0o644, append: bool = False, user: User | None = None
+        self, path: Inside, data: Content, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file."""
         await file.write(self.link, path, data, mode, append, user=self._user if user is None else user)

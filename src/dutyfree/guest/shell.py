@@ -13,7 +13,7 @@ from typing import Self
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES
 from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Outcome
-from dutyfree.core.spec import Input, Inside, User
+from dutyfree.core.spec import Content, Inside, User
 from dutyfree.core.timeline import now_ns
 from dutyfree.guest.argument import (
     check_request,
@@ -60,7 +60,7 @@ class AgentShell:
         script: str,
         *,
         timeout_s: float | None = None,
-        stdin: Input = b"",
+        stdin: Content = b"",
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
     ) -> Outcome:
         """Run a script in the shell."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from dutyfree.core.contract import FileInfo
 from dutyfree.core.errors import Misuse
-from dutyfree.core.spec import Input, Inside
+from dutyfree.core.spec import Content, Inside
 from dutyfree.driver import script
 from dutyfree.driver.exec_call import ExecCall
 from dutyfree.driver.exec_command import Runner, command_text
@@ -42,7 +42,7 @@ async def read(runner: Runner, path: Inside, offset: int, length: int | None) ->
     return await perform(runner, script.READ, path, raw, b"%d" % first, most)
 
 
-async def write(runner: Runner, path: Inside, data: Input, mode: int, append: bool) -> None:
+async def write(runner: Runner, path: Inside, data: Content, mode: int, append: bool) -> None:
     """`Sandbox.write`."""
     raw = path_bytes("path", path)
     content = input_bytes(data, "data")

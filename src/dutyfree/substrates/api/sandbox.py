@@ -14,7 +14,7 @@ from dutyfree.core.home import check_loop
 from dutyfree.core.keyword import unknown_for
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
-from dutyfree.core.spec import Input, Inside, User, check_timeout
+from dutyfree.core.spec import Content, Inside, User, check_timeout
 from dutyfree.driver.exec_call import ExecCall, ExecEnd, Execute, Sink
 from dutyfree.driver.exec_command import DispatchFloor, Runner
 from dutyfree.driver.sandbox import Expiry
@@ -76,7 +76,7 @@ class ApiSandbox(Sandbox):
         timeout_s: float | None = None,
         cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: Input = b"",
+        stdin: Content = b"",
         user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
@@ -100,7 +100,7 @@ class ApiSandbox(Sandbox):
         return await self._used_for(file.read(self._runner.as_user(user), path, offset, length))
 
     async def write(
-        self, path: Inside, data: Input, *, mode: int = 0o644, append: bool = False, user: User | None = None
+        self, path: Inside, data: Content, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file, by `cat`."""
         await self._used_for(file.write(self._runner.as_user(user), path, data, mode, append))

@@ -18,7 +18,7 @@ from dutyfree.core.errors import Misuse, Unsupported
 from dutyfree.core.home import own, seal
 from dutyfree.core.outcome import Outcome, StreamName
 from dutyfree.core.pending import finish
-from dutyfree.core.spec import Input
+from dutyfree.core.spec import Content
 from dutyfree.driver.exec_call import CappedOutput
 from dutyfree.guest.argument import input_bytes, whole
 from dutyfree.substrates.host.child import CHUNK_BYTES, Child, gone, settle_once
@@ -69,7 +69,7 @@ class HostProcess:
             raise StopAsyncIteration
         return self._came.popleft()
 
-    async def write(self, data: Input) -> None:
+    async def write(self, data: Content) -> None:
         """Wait until the pipe has taken all of it. A command that reads no more loses it silently, as in a shell."""
         if self._stdin is None:
             raise Misuse("stdin is closed, or was given in full at the start", field="data")

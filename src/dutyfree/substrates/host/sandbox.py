@@ -24,7 +24,7 @@ from dutyfree.core.home import check_loop
 from dutyfree.core.keyword import unknown_for
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
-from dutyfree.core.spec import Input, Inside, Spec, User, check_env, check_path, check_timeout
+from dutyfree.core.spec import Content, Inside, Spec, User, check_env, check_path, check_timeout
 from dutyfree.core.timeline import Timeline, now_ns
 from dutyfree.guest.argument import command_items, input_bytes, output_limit, whole
 from dutyfree.guest.thread import in_thread
@@ -88,7 +88,7 @@ class HostSandbox(Sandbox):
         timeout_s: float | None = None,
         cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: Input = b"",
+        stdin: Content = b"",
         user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
@@ -124,7 +124,7 @@ class HostSandbox(Sandbox):
         timeout_s: float | None = None,
         cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: Input | None = b"",
+        stdin: Content | None = b"",
         user: User | None = None,
         merge_stderr: bool = False,
         terminal: TerminalSize | None = None,
@@ -183,7 +183,7 @@ class HostSandbox(Sandbox):
         return await in_thread(file.read, path, offset, length)
 
     async def write(
-        self, path: Inside, data: Input, *, mode: int = 0o644, append: bool = False, user: User | None = None
+        self, path: Inside, data: Content, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file; in place if small, else in a thread."""
         path = self._touch(path)

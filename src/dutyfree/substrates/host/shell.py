@@ -21,7 +21,7 @@ from dutyfree.core.errors import Misuse, SandboxLost, Unavailable
 from dutyfree.core.home import own, seal
 from dutyfree.core.outcome import Ending, Outcome
 from dutyfree.core.pending import finish
-from dutyfree.core.spec import Input, check_timeout
+from dutyfree.core.spec import Content, check_timeout
 from dutyfree.core.timeline import now_ns
 from dutyfree.driver.exec_call import CappedOutput
 from dutyfree.guest.argument import encoded, input_bytes, output_limit
@@ -83,7 +83,7 @@ class HostShell:
         script: str,
         *,
         timeout_s: float | None = None,
-        stdin: Input = b"",
+        stdin: Content = b"",
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
     ) -> Outcome:
         """Run a script in the shell; scripts of several callers take turns."""

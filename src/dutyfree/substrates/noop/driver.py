@@ -20,7 +20,7 @@ from dutyfree.core.contract import (
 from dutyfree.core.errors import Misuse, SandboxLost
 from dutyfree.core.keyword import check_names, unknown_for
 from dutyfree.core.outcome import Outcome
-from dutyfree.core.spec import Input, Inside, Spec, User, check_env, check_path, check_timeout
+from dutyfree.core.spec import Content, Inside, Spec, User, check_env, check_path, check_timeout
 from dutyfree.core.timeline import Timeline, now_ns
 from dutyfree.driver.offer import check_offered, strictest_network
 from dutyfree.guest.argument import command_items, input_bytes, output_limit, whole
@@ -54,7 +54,7 @@ class NoopSandbox(Sandbox):
         timeout_s: float | None = None,
         cwd: Inside | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: Input = b"",
+        stdin: Content = b"",
         user: User | None = None,
         merge_stderr: bool = False,
         output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
@@ -89,7 +89,7 @@ class NoopSandbox(Sandbox):
         return data if length is None else data[: whole("length", length, 0, 1 << 62)]
 
     async def write(
-        self, path: Inside, data: Input, *, mode: int = 0o644, append: bool = False, user: User | None = None
+        self, path: Inside, data: Content, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file."""
         self._own(user)
