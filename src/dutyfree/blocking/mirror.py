@@ -223,6 +223,15 @@ class Substrate(Mirror):
         """What changes when the image's content does."""
         return self._bridge.call(self._substrate.image_key(image))
 
+    def image_bytes(self, image: str) -> int | None:
+        """Size of the image's files; None: it cannot be told."""
+        return self._bridge.call(self._substrate.image_bytes(image))
+
+    @property
+    def stocked(self) -> int:
+        """Prepared sandboxes that creations take from."""
+        return self._substrate.stocked
+
     def remove_snapshot(self, key: str) -> None:
         """Give up the snapshot of that key."""
         self._bridge.call(self._substrate.remove_snapshot(key))

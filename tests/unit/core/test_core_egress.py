@@ -92,6 +92,7 @@ def test_a_driver_without_it_refuses_it():
     with pytest.raises(dutyfree.Unsupported, match="Egress"):
         check_offered(
             spec,
+            dutyfree.Egress(allow=[]),
             Capabilities(
                 isolation="namespace", dispatch="api", networks=frozenset({"none"}), storages=frozenset({"memory"})
             ),
