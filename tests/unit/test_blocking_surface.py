@@ -61,7 +61,7 @@ def test_every_method_has_its_twin(ours, theirs):
     given = {name for name in dir(theirs) if not name.startswith("_") and name not in BESIDE_A_LOOP} | (
         set(SYNCHRONOUS.values()) & set(dir(theirs))
     )
-    assert given == expected.keys() | (ours.__dict__.get("__annotations__", {}).keys() & given)
+    assert given == expected.keys() | (inspect.get_annotations(ours).keys() & given)
     for name, method in expected.items():
         # A lease's own methods pass their options on, so its base class says what they are.
         twin = getattr(contract.Sandbox, name, method) if ours is warm.Lease else method
