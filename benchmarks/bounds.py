@@ -1,7 +1,8 @@
 """The bounds that the native substrate promises, each with what was seen and whether it was met.
 
-Judged on what one run measured: medians, ratios of medians, sums. A bound whose contender is missing is not met and not
-missed; one whose contender failed even once is missed.
+Judged on what one run measured: medians, ratios of medians, sums. A ratio meets its bound only with its whole 95 %
+interval, and misses it only so: an interval that holds the bound settles nothing. A bound whose contender is missing is
+not met and not missed; one whose contender failed even once is missed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Bound:
     bound: str
     seen: str
     met: bool | None
-    """None: it could not be measured; `seen` says why."""
+    """None: it could not be measured, or the interval holds the bound; `seen` says which."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +41,10 @@ class _NotMeasured(LookupError):
     pass
 
 
+class _NotSettledError(Exception):
+    pass
+
+
 def judge(results: Results) -> list[Bound]:
     """Every row, in the order of the specification."""
     return [_judge(results, what, bound, test) for what, bound, test in _ROWS]
@@ -50,6 +55,8 @@ def _judge(results: Results, what: str, bound: str, test: Callable[[Results], tu
         seen, met = test(results)
     except _NotMeasured as error:
         return Bound(what=what, bound=bound, seen=f"not measured: {error}", met=None)
+    except _NotSettledError as error:
+        return Bound(what=what, bound=bound, seen=str(error), met=None)
     return Bound(what=what, bound=bound, seen=seen, met=met)
 
 
@@ -71,8 +78,12 @@ def _times(results: Results, *names: str) -> tuple[list[list[int]], str]:
 def _at_most(name: str, reference: str, limit: float) -> Callable[[Results], tuple[str, bool]]:
     def test(results: Results) -> tuple[str, bool]:
         (ours, theirs), failed = _times(results, name, reference)
-        value, text = _ratio(ours, theirs)
-        return f"{text}{failed}", value <= limit and not failed
+        (low, high), text = _ratio(ours, theirs)
+        if failed or low > limit:
+            return f"{text}{failed}", False
+        if high > limit:
+            raise _NotSettledError(f"{text}: its interval holds the bound")
+        return text, True
 
     return test
 
@@ -80,19 +91,27 @@ def _at_most(name: str, reference: str, limit: float) -> Callable[[Results], tup
 def _faster(name: str, reference: str, factor: float) -> Callable[[Results], tuple[str, bool]]:
     def test(results: Results) -> tuple[str, bool]:
         (ours, theirs), failed = _times(results, name, reference)
-        value, text = _ratio(theirs, ours)
-        return f"{text} faster{failed}", value >= factor and not failed
+        (low, high), text = _ratio(theirs, ours)
+        if failed or high < factor:
+            return f"{text} faster{failed}", False
+        if low < factor:
+            raise _NotSettledError(f"{text} faster: its interval holds the bound")
+        return f"{text} faster", True
 
     return test
 
 
-def _ratio(ours: list[int], theirs: list[int]) -> tuple[float, str]:
+def _ratio(ours: list[int], theirs: list[int]) -> tuple[tuple[float, float], str]:
+    """The interval, and it with the ratio as text."""
     # Here, because numpy and scipy must not be in the process while it measures: they add threads and much to collect.
     from dutyfree.meter.stats import ratio  # noqa: PLC0415
 
-    value, (low, high) = ratio(ours, theirs)
+    value, interval = ratio(ours, theirs)
     digits = 0 if value >= 20 else 2
-    return value, f"{value:.{digits}f} × [{low:.{digits}f}, {high:.{digits}f}]"
+    if interval is None:
+        raise _NotSettledError(f"{value:.{digits}f} ×, without an interval: fewer than five samples")
+    low, high = interval
+    return interval, f"{value:.{digits}f} × [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _tail(results: Results) -> tuple[str, bool]:

@@ -16,7 +16,7 @@ _GROUPS = {
     "action": "One more command",
     "file": "A small file",
 }
-_MARKS = {True: "met", False: "**missed**", None: "not measured"}
+_MARKS = {True: "met", False: "**missed**", None: "not settled"}
 
 
 def markdown(
@@ -44,7 +44,7 @@ def markdown(
 
 def verdict(bounds: Sequence[Bound]) -> str:
     met, missed = (sum(1 for b in bounds if b.met is value) for value in (True, False))
-    return f"{met} of {len(bounds)} bounds met, {missed} missed, {len(bounds) - met - missed} not measured."
+    return f"{met} of {len(bounds)} bounds met, {missed} missed, {len(bounds) - met - missed} not settled."
 
 
 def summary(*, facts: Mapping[str, Any], results: Results, bounds: Sequence[Bound]) -> dict[str, Any]:

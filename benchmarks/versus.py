@@ -193,7 +193,8 @@ def main() -> int:
     print("| row | old p50, ms | new p50, ms | new / old | p95 | failed |\n|---|---|---|---|---|---|")
     for row in ROWS:
         old, new = seen[f"{row}/old"], seen[f"{row}/new"]
-        value, (low, high) = ratio(new.times_ns, old.times_ns)
+        value, interval = ratio(new.times_ns, old.times_ns)
+        low, high = interval or (float("nan"), float("nan"))
         tail = quantile(new.times_ns, 0.95) / quantile(old.times_ns, 0.95)
         medians = " | ".join(f"{quantile(side.times_ns, 0.5) / 1e6:.3f}" for side in (old, new))
         failed = len(old.failures) + len(new.failures)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from dutyfree.meter.stats import Interval, ratio, verdict
-from dutyfree.meter.summary import INSTRUMENT, Result
+from dutyfree.meter.summary import INSTRUMENT, Result, over
 
 HOUR = 3600.0
 STEPS = 150
@@ -65,6 +65,8 @@ class Curve:
     """Seconds of single rollouts at the longest length."""
     interval: Interval | None = None
     """Of the seconds at the longest length."""
+    result: Result | None = None
+    """At the longest length."""
     n: int = 0
     """Trials at the longest length."""
 
@@ -119,6 +121,7 @@ def _curve(name: str, rows: list[Result]) -> Curve:
         samples=last.times,
         interval=last.cost.ci95 if last.cost else None,
         n=last.n,
+        result=last,
     )
 
 
@@ -139,7 +142,10 @@ def compare(faster: Curve, slower: Curve) -> str:
     """Say how sure the order of two is, from the interval of the ratio of their medians; too few trials settle nothing."""
     if min(len(faster.samples), len(slower.samples)) < FEW:
         return f"not known from {min(len(faster.samples), len(slower.samples))} trials (needs {FEW})"
-    value, interval = ratio(slower.samples, faster.samples)
+    if slower.result is None or faster.result is None:
+        value, interval = ratio(slower.samples, faster.samples)
+    else:
+        value, interval = over(slower.result, faster.result)
     said = verdict(None if interval is None else (interval[0] - 1, interval[1] - 1))
     if interval is None or said != "slower":
         return "no difference seen" if said != "faster" else "the medians say the opposite of the means"

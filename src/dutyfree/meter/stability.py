@@ -51,7 +51,7 @@ def _wide(found: Sequence[Result], again: str) -> list[str]:
 
 def _half_width(result: Result) -> float:
     found = result.summary
-    if found is None or found.ci_p50 is None or not found.p50:
+    if found is None or found.ci_p50 is None or not found.p50 or not math.isfinite(found.ci_p50[1]):
         return 0.0
     return (found.ci_p50[1] - found.ci_p50[0]) / 2 / found.p50
 

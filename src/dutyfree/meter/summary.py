@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dutyfree.meter.record import COMPONENTS, Record
-from dutyfree.meter.stats import Cost, Interval, Summary, cost, quantile, summarise, tax
+from dutyfree.meter.stats import Cost, Interval, Summary, cost, quantile, ratio, summarise, tax
 from dutyfree.meter.workloads import tier0
 
 REFERENCE = "host"
@@ -55,6 +55,10 @@ class Result:
     """By kind."""
     times: tuple[float, ...]
     """Seconds of the trials that succeeded, in the order in which they ran."""
+    censored: tuple[float, ...]
+    """Seconds of all trials, without end for those that failed."""
+    cohorts: tuple[int, ...] | None
+    """Which of them ran together; None where each ran alone."""
     summary: Summary | None
     """None if none succeeded."""
     cost: Cost | None
@@ -97,6 +101,11 @@ class Result:
     def amortised_action_s(self) -> float | None:
         """Whole rollout over the number of actions, median; None for cold starts."""
         return self.summary.p50 / self.key.steps if self.summary and self.key.steps else None
+
+
+def over(slow: Result, fast: Result) -> tuple[float, Interval | None]:
+    """One median over another, failures and cohorts included."""
+    return ratio(slow.censored, fast.censored, slow.cohorts, fast.cohorts)
 
 
 def results(records: Iterable[Record]) -> list[Result]:
@@ -209,6 +218,8 @@ def _result(key: Key, title: str, group: Sequence[Record], reference: Sequence[R
         n=len(group),
         failures=_failures(group),
         times=tuple(record.total_ns * NS for record in good),
+        censored=tuple(_censored(group)),
+        cohorts=None if cohorts is None else tuple(cohorts),
         summary=summarise(_censored(group), cohorts) if good else None,
         cost=cost([r.total_ns * NS for r in group], [r.ok for r in group], cohorts) if good else None,
         tax=rate,
@@ -239,12 +250,9 @@ def _failures(group: Sequence[Record]) -> dict[str, int]:
 
 def _first_result(group: Sequence[Record]) -> Summary | None:
     """From the request to the first command's result; a trial that failed before it never had one."""
-    firsts = [
-        math.inf if record.first_result_ns is None else record.first_result_ns * NS
-        for record in group
-        if record.first_result_ns is not None or not record.ok
-    ]
-    return summarise(firsts, None) if any(map(math.isfinite, firsts)) else None
+    known = [record for record in group if record.first_result_ns is not None or not record.ok]
+    firsts = [math.inf if one.first_result_ns is None else one.first_result_ns * NS for one in known]
+    return summarise(firsts, _cohorts(known)) if any(map(math.isfinite, firsts)) else None
 
 
 def _excess(good: Sequence[Record], reference: Sequence[Record]) -> npt.NDArray[np.float64] | None:

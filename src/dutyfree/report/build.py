@@ -12,7 +12,7 @@ from dutyfree.core.errors import Misuse
 from dutyfree.meter.stability import doubts
 from dutyfree.meter.store import Run, load
 from dutyfree.meter.summary import REFERENCE, Result, results, to_json
-from dutyfree.report import containment, figures, page, scale, state, study, tables
+from dutyfree.report import cold, containment, figures, page, scale, state, study, tables
 from dutyfree.report.front import Front, front
 from dutyfree.report.text import NONE, Table, percent, percents, seconds, steps
 
@@ -48,6 +48,7 @@ def _write(source: Path, target: Path, run: Run, found: list[Result]) -> Report:
     overhead = tables.overhead(found, run.manifest, str(source))
     every = [
         tables.summary(found),
+        cold.table(found, run.manifest),
         *filter(None, [tables.emulated(found)]),
         tables.substrates(run.manifest),
         study.table(found),
@@ -61,7 +62,7 @@ def _write(source: Path, target: Path, run: Run, found: list[Result]) -> Report:
         *containment.tables(containment.kept(source)),
     ]
     protocol = _protocol(run.manifest)
-    first = front(found)
+    first = front(found, manifest=run.manifest)
     drawn = figures.draw(found, target / "figures")
     summary = to_json(found, run.manifest, warnings)
     (target / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")

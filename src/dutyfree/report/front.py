@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dutyfree.meter.projection import FEW, STEPS, worker_hours
-from dutyfree.meter.stats import ratio, verdict
-from dutyfree.meter.summary import REFERENCE, Result
+from dutyfree.meter.stats import verdict
+from dutyfree.meter.summary import REFERENCE, Result, over
+from dutyfree.report.cold import stocks
 from dutyfree.report.parts import parts
 from dutyfree.report.scale import Scale
 from dutyfree.report.style import PART_COLOURS
@@ -41,7 +43,7 @@ class Front:
     legend: Sequence[tuple[str, str]]
 
 
-def front(found: Sequence[Result], scale: Scale | None = None) -> Front:
+def front(found: Sequence[Result], scale: Scale | None = None, *, manifest: Mapping[str, Any] | None = None) -> Front:
     """The longest trajectories of the most demanding tier; where none were measured, its cold starts."""
     rows = _ranked(found)
     if not rows:
@@ -52,7 +54,10 @@ def front(found: Sequence[Result], scale: Scale | None = None) -> Front:
         sentence=_sentence(rows, scale or Scale()),
         saving=_saving(rows),
         chart=f"One rollout on {key.tier}, {steps(key.steps)}{crowd}: mean time, the fastest first",
-        bars=[_bar(r, max(sum(parts(r).values()) for r in rows), found) for r in rows],
+        bars=[
+            _bar(r, max(sum(parts(r).values()) for r in rows), found, stocks(manifest) if manifest else {})
+            for r in rows
+        ],
         legend=tuple(PART_COLOURS.items()),
     )
 
@@ -81,18 +86,21 @@ def _sentence(rows: Sequence[Result], scale: Scale) -> str:
             f"most here is {best}. The numbers below are first looks."
         )
     fast, slow = rivals[0], rivals[-1]
-    value, interval = ratio(slow.times, fast.times)
+    value, interval = over(slow, fast)
     said = verdict(None if interval is None else (interval[0] - 1, interval[1] - 1))
-    if interval is None or said != "slower":
+    failed = max(slow.failed / slow.n, fast.failed / fast.n)
+    if not failed and (interval is None or said != "slower"):
         return (
             f"No difference seen between {', '.join(r.title for r in rivals)}: in {min(len(r.times) for r in rivals)} "
             f"trials or more of each, the interval of the ratio holds 1."
         )
     what = f"{fast.key.steps}-step rollout" if fast.key.steps else "cold start"
-    text = (
-        f"A {what} of {fast.key.tier} takes {_paid(slow)} on {slow.title} and {_paid(fast)} on {fast.title}: "
-        f"{value:.1f} × [{interval[0]:.1f}, {interval[1]:.1f}], n={slow.n} and {fast.n}."
-    )
+    text = f"A {what} of {fast.key.tier} takes {_paid(slow)} on {slow.title} and {_paid(fast)} on {fast.title}"
+    if failed:
+        shares = " and ".join(f"{r.failed} of {r.n} on {r.title}" for r in (slow, fast))
+        text += f", the time of failed trials included ({shares} failed)."
+    elif interval is not None:
+        text += f": {value:.1f} × [{interval[0]:.1f}, {interval[1]:.1f}], n={slow.n} and {fast.n}."
     return text + (_hours(slow, fast, scale) if fast.key.steps == STEPS else "")
 
 
@@ -126,7 +134,7 @@ def _saving(rows: Sequence[Result]) -> str:
     )
 
 
-def _bar(r: Result, widest: float, found: Sequence[Result]) -> Bar:
+def _bar(r: Result, widest: float, found: Sequence[Result], stock: Mapping[tuple[str, str], int | None]) -> Bar:
     mine = parts(r)
     cold = next(
         (o for o in real(found) if o.title == r.title and o.key.tier == "T0" and not o.key.steps and o.first_result),
@@ -134,7 +142,9 @@ def _bar(r: Result, widest: float, found: Sequence[Result]) -> Bar:
     )
     notes = ["the reference" if r.key.substrate == REFERENCE else _tax(r)]
     if cold is not None and cold.first_result is not None:
-        notes.append(f"first result after {seconds(cold.first_result.p50)}")
+        ready = stock.get((r.key.substrate, r.key.dispatch))
+        from_stock = f" from a stock of {ready}" if ready else ""
+        notes.append(f"first result after {seconds(cold.first_result.p50)}{from_stock}")
     return Bar(
         name=r.title,
         number=f"n={r.n}" + (f", {r.failed} failed" if r.failed else ""),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dutyfree.meter.stats import ratio
-from dutyfree.meter.summary import Result
+from dutyfree.meter.summary import Result, over
 from dutyfree.report import reference
 from dutyfree.report.tables import real
 from dutyfree.report.text import NONE, Table, count, seconds
@@ -64,7 +63,7 @@ def _spread(found: Sequence[Result], tier: str, length: int) -> str:
     rows = _rivals(found, tier, length)
     if len(rows) < 2:
         return "needs two substrates besides the host"
-    value, interval = ratio(rows[-1].times, rows[0].times)
+    value, interval = over(rows[-1], rows[0])
     ends = f"{count(interval[0])} … {count(interval[1])}" if interval else "no interval from so few"
     numbers = f"n={rows[-1].n} and {rows[0].n}"
     return f"{count(value)}× on {tier} ({rows[-1].title} / {rows[0].title}; {ends}; {numbers})"

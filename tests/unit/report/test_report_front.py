@@ -12,6 +12,7 @@ from dutyfree.meter.campaign import Choices
 from dutyfree.meter.stability import doubts
 from dutyfree.meter.store import load
 from dutyfree.meter.summary import results
+from dutyfree.report import cold
 from dutyfree.report.build import build
 from dutyfree.report.front import front
 from dutyfree.report.scale import Scale, tables
@@ -122,3 +123,52 @@ def test_the_first_screen_comes_before_figures_and_tables(measured, tmp_path):
     assert places == sorted(places)
     assert len(re.findall('class="who"', page)) == 3
     assert "Before you rely on this" in page[: page.index("<h2>Figures")]
+
+
+def test_a_cold_start_says_from_which_stock_it_came(measured):
+    _, run = measured
+    manifest = json.loads(json.dumps(run.manifest))
+    manifest["subjects"]["quick"]["stock"] = 4
+    rows = {row[0]: row[1] for row in cold.table(results(run.records), manifest).rows}
+    assert rows == {"host": "calm, made when asked for", "slow": rows["host"], "quick": "calm, from a stock of 4"}
+    bars = {bar.name: bar.note for bar in front(results(run.records), manifest=manifest).bars}
+    assert bars["quick"].endswith("from a stock of 4")
+    assert "stock" not in bars["slow"]
+
+
+def test_a_burst_is_named_and_a_run_of_crowds_alone_has_a_report(tmp_path):
+    measure(tmp_path, {"host": Delays(), "slow": DELAYS["slow"]}, Choices(steps=(0, 10), trials=16, parallel=(2, 8)))
+    report = build([tmp_path])
+    page = report.html.read_text()
+    assert "8 at once, made when asked for" in page
+    assert page.count("<svg") == 6
+    assert 'class="chart"' in page
+
+
+def test_every_fault_of_a_run_is_on_the_first_screen(measured, tmp_path):
+    """Failures, a slow substrate, a drifting host and a lying storage, through the whole pipeline."""
+    _, run = measured
+    manifest = json.loads(json.dumps(run.manifest))
+    manifest["subjects"]["quick"]["tiers"]["T0"] |= {"storage": "memory", "storage_seen": "disk"}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    lines = []
+    for number in range(24):
+        for one in run.records:
+            if one.block:
+                continue
+            fields = {"id": f"{one.id}/{number}", "block": number}
+            if one.substrate == "host":
+                fields["total_ns"] = one.total_ns + number * one.total_ns // 20
+            if one.substrate == "quick" and one.steps and number % 3 == 0:
+                fields |= {"ok": False, "failure_kind": "SandboxLost", "total_ns": 60 * 10**9}
+            lines.append(replace(one, **fields).to_json())
+    (tmp_path / "records.jsonl").write_text("\n".join(lines) + "\n")
+    page = build([tmp_path]).html.read_text()
+    screen = re.sub(r"<[^>]+>", "", page[: page.index("<h2>Figures")])
+    assert "quick does not write where it says: memory is declared, disk was seen" in screen
+    assert "quick T0 150 steps: 8 of 24 trials failed (8 x SandboxLost)" in screen
+    assert "host T0 150 steps: times rose during the run" in screen
+    assert re.search(
+        r"rollout of T0 takes 31\.\d s on quick and 3\.97 s on slow, the time of failed trials included \(8 of 24 on quick",
+        screen,
+    ), screen[:600]
