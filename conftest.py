@@ -4,8 +4,10 @@ A test marked `slow` names the proof it belongs to. `make test` leaves those out
 after the others. Named by path, a test runs whatever its mark.
 """
 
+import ast
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +20,8 @@ _STEP_S = 0.2
 _TOGETHER = ("docker_engine", "cluster", "opensandbox", "rootless_user", "machines")
 """Fixtures of one daemon of the whole machine: what its tests hold cannot be charged to a worker, so one worker runs them all."""
 
-_left_out: Counter[str] = Counter()
+_left_out: defaultdict[str, set[str]] = defaultdict(set)
+"""Proof to files."""
 _before = pytest.StashKey[frozenset[Holding]]()
 _orphans = pytest.StashKey[list[Holding]]()
 
@@ -33,6 +36,42 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_before] = orphans()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pass over a file that is slow as a whole: importing it, and making thousands of tests of it, takes every worker seconds."""
+    if config.option.slow != "without" or collection_path.suffix != ".py" or not collection_path.is_file():
+        return None
+    proof = _proof(collection_path)
+    if proof is None:
+        return None
+    _left_out[proof].add(collection_path.name)
+    return True
+
+
+def _proof(path: Path) -> str | None:
+    """What a file's own `pytestmark` names as slow."""
+    text = path.read_text(encoding="utf-8")
+    if "mark.slow(" not in text:
+        return None
+    for statement in ast.parse(text).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "pytestmark":
+            for call in ast.walk(statement.value):
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.slow":
+                    return str(ast.literal_eval(call.args[0]))
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Pass over a slow class or function likewise."""
+    if collector.config.option.slow != "without":
+        return None
+    mark = next((mark for mark in getattr(obj, "pytestmark", ()) if mark.name == "slow"), None)
+    if mark is None:
+        return None
+    _left_out[mark.args[0]].add(collector.path.name)
+    return []
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if (group := _group(item)) is not None:
@@ -43,7 +82,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     taken = [item for item in items if (item.get_closest_marker("slow") is not None) == (choice == "only")]
     dropped = [item for item in items if item not in set(taken)]
     config.hook.pytest_deselected(items=dropped)
-    _left_out.update(mark.args[0] for item in dropped if (mark := item.get_closest_marker("slow")))
+    for item in dropped:
+        if mark := item.get_closest_marker("slow"):
+            _left_out[mark.args[0]].add(item.path.name)
     items[:] = taken
 
 
@@ -64,7 +105,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand a worker's list to the run; at the end of a run, look for what owners left that no worker could be charged for."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["left_out"] = dict(_left_out)
+        output["left_out"] = {proof: sorted(files) for proof, files in _left_out.items()}
         return
     deadline = time.monotonic() + ORPHANS_S
     while (left := orphans() - session.config.stash[_before]) and time.monotonic() < deadline:
@@ -75,8 +116,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_testnodedown(node: object) -> None:
-    """Take a worker's list; every worker has the same."""
-    _left_out.update(getattr(node, "workeroutput", {}).get("left_out", {}) if not _left_out else {})
+    """Take a worker's list."""
+    for proof, files in getattr(node, "workeroutput", {}).get("left_out", {}).items():
+        _left_out[proof].update(files)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -86,7 +128,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             "left behind by an owner that no worker could be charged for",
             [f"{kind}: {what}" for kind, what in config.stash.get(_orphans, [])],
         ),
-        ("left out: slow proofs, run by make test-all", _counted(_left_out)),
+        (
+            "left out: slow proofs, run by make test-all",
+            [f"{one}: {', '.join(sorted(_left_out[one]))}" for one in sorted(_left_out)],
+        ),
         ("not run on this machine", _counted(Counter(map(_reason, terminalreporter.stats.get("skipped", []))))),
     ):
         if lines:

@@ -5,6 +5,7 @@ python first_programs.py groups|image|session|crowd|workers ARGUMENTS
 
 import asyncio
 import multiprocessing
+import os
 import random
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -17,7 +18,7 @@ async def groups():
     """64 rollouts, as 8 groups of 8 forks of one prepared sandbox; a rollout's reward is a hidden check's."""
     check = dutyfree.Check(command=["python3", "-I", "/task/hidden.py"], timeout_s=20)
     hidden = {"/task/hidden.py": b"import runpy; assert runpy.run_path('/task/answer.py')['answer'] == 42\n"}
-    spec = dutyfree.Spec(cwd="/task")
+    spec = dutyfree.Spec()
 
     async def rollout(substrate, box, guess):
         await box.write("/task/answer.py", f"answer = {guess}\n".encode())
@@ -46,7 +47,7 @@ async def groups():
 async def image(name):
     """A sandbox of one's own image."""
     async with dutyfree.connect("native") as substrate, substrate.create(dutyfree.Spec(image=name)) as box:
-        out = await box.run("python3 -c 'print(6 * 7)'; touch /new; ls -d /new")
+        out = await box.run("echo $((6 * 7)); touch /new; ls -d /new")
         assert out.stdout == b"42\n/new\n", out
     print("image:", name)
 
@@ -86,11 +87,12 @@ async def fetched(port):
 async def crowd():
     """200 sandboxes alive at once, each with pauses as long as a model thinks."""
     at_once = asyncio.Semaphore(16)
+    limits = dutyfree.Limits(pids=32, memory_bytes=64 << 20 if os.geteuid() == 0 else None)  # memory: for root
     alive, arrived = [0], asyncio.Event()
 
     async def rollout(substrate, number):
         async with at_once:
-            box = await substrate.create(dutyfree.Spec(limits=dutyfree.Limits(memory_bytes=64 << 20, pids=32)))
+            box = await substrate.create(dutyfree.Spec(limits=limits))
         async with box:
             alive[0] += 1
             if alive[0] == 200:

@@ -19,7 +19,7 @@ from dutyfree import __version__
 from dutyfree.cli.capability import table
 from dutyfree.cli.parser import Parser
 from dutyfree.core.contract import Availability, Capabilities, Driver
-from dutyfree.core.errors import DutyfreeError, Misuse, Unavailable
+from dutyfree.core.errors import DutyfreeError
 from dutyfree.core.text import printable
 from dutyfree.substrates.qemu.kvm import judge
 from dutyfree.substrates.registry import drivers
@@ -51,17 +51,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _look() -> Iterator[tuple[str, str, Availability]]:
     for name, load in drivers():
+        summary = ""
         try:
             driver = load()
-        except Unavailable as error:
-            yield name, "", Availability(available=False, reason=error.message, enable=error.enable)
-        except Misuse as error:
-            yield name, "", Availability(available=False, reason=error.message)
-        else:
+            summary = driver.summary
             found = driver.probe()
             if found.available and found.capabilities is None:
                 found = asyncio.run(_try(driver, found))
-            yield name, driver.summary, found
+        except DutyfreeError as error:  # of one driver: the others are still told
+            found = Availability(available=False, reason=error.message, enable=getattr(error, "enable", None))
+        yield name, summary, found
 
 
 async def _try(driver: Driver, found: Availability) -> Availability:

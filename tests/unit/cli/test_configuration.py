@@ -13,7 +13,7 @@ from dutyfree.substrates.registry import connect, drivers
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/reference/configuration.md").read_text()
 WRITER = runpy.run_path(str(ROOT / "scripts/options.py"))
-INNER = {"DUTYFREE_LEAK_TOKEN", "DUTYFREE_COMMAND", "DUTYFREE_SECRET_OF_THE_CALLER"}
+INNER = {"DUTYFREE_LEAK_TOKEN", "DUTYFREE_COMMAND", "DUTYFREE_SECRET_OF_THE_CALLER", "DUTYFREE_JUDGES"}
 """Not for people: marks of ours in other processes' environments."""
 
 

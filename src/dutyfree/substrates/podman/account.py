@@ -31,7 +31,12 @@ class Account:
         try:
             entry = pwd.getpwuid(os.geteuid()) if name is None else pwd.getpwnam(name)
         except KeyError as error:
-            raise Misuse(f"there is no user {name or os.geteuid()!r}", field="user", driver=_DRIVER) from error
+            if name is not None:
+                raise Misuse(f"there is no user {name!r}", field="user", driver=_DRIVER) from error
+            what = f"uid {os.geteuid()} has no name and no home in /etc/passwd, which podman needs"
+            raise Unavailable(
+                what, enable=f"useradd --uid {os.geteuid()} --create-home NAME", driver=_DRIVER
+            ) from error
         found = cls(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid, home=entry.pw_dir)
         if found.is_other and os.geteuid() != 0:
             raise Misuse(f"only root runs a service of {name!r}", field="user", driver=_DRIVER)
