@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal, Never, Protocol, Self
 
+from dutyfree.core.descriptor import told
 from dutyfree.core.egress import Egress
 from dutyfree.core.errors import Unsupported
 from dutyfree.core.frozen import FrozenDict
@@ -382,7 +383,10 @@ class Substrate(Belonging, ABC):
     async def _create_placed(self, spec: Spec) -> Sandbox:
         """`_create`; a `cwd` or `user` that was asked for is tried once, so that a wrong one is told here."""
         check_loop(self._home)
-        box = await self._create(spec)
+        try:
+            box = await self._create(spec)
+        except OSError as error:
+            raise told(error, self.name) from error
         if spec.cwd is not None or spec.user is not None:
             await try_place(box)
         return box

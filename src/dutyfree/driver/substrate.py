@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Never, Self, cast, final
 
 from dutyfree.core.contract import Sandbox, Substrate, try_place
+from dutyfree.core.descriptor import told
 from dutyfree.core.errors import DutyfreeError, Misuse, Unsupported
 from dutyfree.core.home import check_loop
 from dutyfree.core.pending import Pending, finish, finish_all
@@ -81,6 +82,8 @@ class DriverSubstrate(Substrate):
         except DutyfreeError as error:
             located = error.located(driver=self.name, step="create")
             raise located.with_traceback(error.__traceback__) from error.__cause__
+        except OSError as error:
+            raise told(error, self.name) from error
         finally:
             self._starting -= 1
             if self._closed:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Final, Self
 
+from dutyfree.core.descriptor import told
 from dutyfree.core.errors import Misuse, Violation
 from dutyfree.core.home import check_loop, own, seal
 from dutyfree.core.pending import finish
@@ -157,7 +158,10 @@ class AgentForward:
             else:
                 self._own(self._inward(port, reader, writer))
 
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=100)
+        try:
+            self._listening = socket.create_server(("127.0.0.1", 0), backlog=100)
+        except OSError as error:
+            raise told(error, sandbox=self._link.sandbox) from error
         self._server = await asyncio.start_server(connected, sock=self._listening)
         self._port = self._listening.getsockname()[1]
 

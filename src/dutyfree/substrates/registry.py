@@ -19,6 +19,7 @@ from typing import Protocol, cast
 from urllib.parse import parse_qsl
 
 from dutyfree.core.contract import Driver, Substrate
+from dutyfree.core.descriptor import raise_limit
 from dutyfree.core.errors import DutyfreeError, Misuse, Unavailable
 from dutyfree.core.pending import Pending
 from dutyfree.core.settings import default_substrate
@@ -82,6 +83,7 @@ async def _connect(name: str, given: Mapping[str, object]) -> Substrate:
     options = {key: _option(key, value) for key, value in given.items()}
     if not isinstance(name, str) or not name:
         raise Misuse(f"must be the name of a substrate, not {name!r}", field="name")
+    raise_limit()
     prefix, colon, rest = name.partition(":")
     point = _points(WRAPPERS).get("http" if prefix in URL_SCHEMES else prefix) if colon else None
     if point is not None:

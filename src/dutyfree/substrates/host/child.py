@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from dutyfree.core.descriptor import told
 from dutyfree.core.errors import Misuse
 from dutyfree.core.outcome import Ending, Outcome
 from dutyfree.core.pending import finish
@@ -187,7 +188,7 @@ def _classified(error: OSError, cwd: str) -> Exception:
         return Misuse("arguments and environment are longer than the kernel takes", field="command")
     if error.errno in _NOT_RUN and error.filename is not None:
         return NotStarted(_NOT_RUN[error.errno], f"{os.fsdecode(error.filename)}: {error.strerror}\n")
-    return error
+    return told(error, "host")
 
 
 class Collector:
@@ -267,7 +268,10 @@ def outcome_not_started(failure: NotStarted, called_ns: int, *, merge_stderr: bo
 
 def memory_file(data: bytes | bytearray | memoryview) -> int:
     """A command's whole input, as a file it can read without anyone feeding it."""
-    fd = os.memfd_create("dutyfree-stdin", os.MFD_CLOEXEC)
+    try:
+        fd = os.memfd_create("dutyfree-stdin", os.MFD_CLOEXEC)
+    except OSError as error:
+        raise told(error, "host") from error
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
