@@ -166,7 +166,8 @@ struct agent_options {
     int score_fd;        /* our own oom_score_adj, to shield the agent; -1: leave it */
     unsigned open_files; /* descriptors that each process of a command may have; 0: as many as the agent */
     bool init;           /* we are PID 1: reap everybody's orphans */
-    bool whole;          /* and nobody from outside enters our pid namespace: all its processes are below us */
+    int busy_fd; /* an eventfd, told after a while and then once a second that commands run; -1, 0: nobody asks */
+    bool whole;  /* and nobody from outside enters our pid namespace: all its processes are below us */
 };
 /* All that does not depend on the stream. agent_serve does it if nobody has: a spawner calls it ahead of need. */
 void agent_prepare(void);

@@ -44,6 +44,8 @@ struct process {
 };
 
 void process_open(void);
+/* Says on this eventfd when processes run. */
+void process_tell(int busy_fd);
 void process_add(struct process *process);
 /* Forgets it without waiting (it will be reaped as a stranger). */
 void process_remove(struct process *process);
@@ -178,6 +180,8 @@ void exit_send(uint32_t channel, const struct exit_report *report);
 void exit_open(int oom_fd);
 /* Processes of the sandbox that the memory limit has killed so far. */
 uint64_t exit_oom_kills(void);
+/* Kills every process of the sandbox but us, as one that ran out of memory. */
+void exit_purge(void);
 uint64_t exit_cpu_ns(const struct rusage *usage);
 
 /* ---- serve.c ---- */

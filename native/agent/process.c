@@ -20,6 +20,24 @@ static int list_fd = -1; /* our children, as the kernel lists them; opened when 
 static size_t reaped;    /* of ours, whose `ended` is still to be called */
 static bool rest_left;   /* processes that outlive their command in the background */
 
+/* Short commands end before anybody is told of them. */
+static const uint64_t tell_after_ns = 10 * MILLISECOND_NS, tell_again_ns = 1000 * MILLISECOND_NS;
+static struct timer tell_timer;
+static int busy_fd;
+
+static void tell(struct timer *timer) {
+    const uint64_t one = 1;
+    if (!count && !rest_left)
+        return;
+    (void)!write(busy_fd, &one, sizeof one);
+    timer_set(timer, now_ns() + tell_again_ns);
+}
+
+void process_tell(int fd) {
+    busy_fd = fd;
+    tell_timer = (struct timer){.fire = tell};
+}
+
 struct process *process_find(pid_t pid) {
     struct process *process = buckets[pid % BUCKETS];
     while (process && process->pid != pid)
@@ -32,6 +50,8 @@ void process_add(struct process *process) {
     process->next = *bucket;
     *bucket = process;
     count++;
+    if (busy_fd > 0 && !tell_timer.at_ns)
+        timer_set(&tell_timer, now_ns() + tell_after_ns);
 }
 
 void process_remove(struct process *process) {
@@ -42,6 +62,8 @@ void process_remove(struct process *process) {
         return;
     *link = process->next;
     count--;
+    if (!count && !rest_left)
+        timer_clear(&tell_timer);
 }
 
 size_t process_count(void) {
@@ -106,8 +128,12 @@ bool process_strays(uint64_t mark, pid_t leader) {
 }
 
 static void reap(struct source *source, uint32_t events) {
-    struct signalfd_siginfo info;
-    (void)!read(source->fd, &info, sizeof info);
+    struct signalfd_siginfo info = {0};
+    if (read(source->fd, &info, sizeof info) == sizeof info && info.ssi_signo == SIGUSR1) {
+        if (tree_is_whole() && info.ssi_pid == 0) /* from outside our pid namespace: not from anybody in the sandbox */
+            exit_purge();
+        return;
+    }
     struct process *ended = NULL, **last = &ended;
     struct rusage usage;
     int status;
@@ -139,6 +165,7 @@ void process_open(void) {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
+    sigaddset(&child, SIGUSR1); /* too much kernel memory is held here */
     children_source = (struct source){.fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK), .ready = reap};
     source_watch(&children_source, EPOLLIN);
 }

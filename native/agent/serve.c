@@ -125,6 +125,7 @@ _Noreturn void agent_serve(const struct agent_options *options) {
     syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
 #endif
     is_init = own.init;
+    process_tell(own.busy_fd);
     if (own.whole)
         tree_whole();
     spawn_open(own.score_fd, own.open_files);

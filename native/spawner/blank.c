@@ -46,10 +46,8 @@ static const char *become_root_inside(void) {
  */
 static const char *bound_network(void) {
     static const char *const bounds[][2] = {
-        {"proc/sys/net/core/tstamp_allow_data", "0"},         /* no copies of what was sent in error queues */
-        {"proc/sys/net/core/somaxconn", "512"},               /* connections that nobody has accepted… */
-        {"proc/sys/net/ipv4/tcp_rmem", "4096 65536 6291456"}, /* …and what each of them holds */
-        {"proc/sys/net/ipv4/tcp_max_tw_buckets", "4096"},     /* closed ones */
+        {"proc/sys/net/core/tstamp_allow_data", "0"}, /* no copies of what was sent in error queues */
+        {"proc/sys/net/core/somaxconn", "512"},       /* connections that nobody has accepted */
     };
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
         if (!write_file(AT_FDCWD, bounds[i][0], bounds[i][1]) && errno != ENOENT && errno != EACCES)
@@ -87,7 +85,7 @@ static const char *mask_proc(void) {
                  {"sysrq-trigger", "/dev/null"},
                  {"timer_list", "/dev/null"},
                  {"cmdline", "/dev/null"},
-                 {"partitions", "/dev/null"},
+                 {"locks", "/dev/null"}, /* while it is read, nobody on the machine locks a file */
                  {"acpi", "disk"},
                  {"scsi", "disk"},
                  {"pressure", NULL},
@@ -176,7 +174,9 @@ static int keep_only(int fd) {
     int low = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (low < 0 || (low > 3 && dup3(fd, 3, O_CLOEXEC) < 0))
         return -1;
-    if (syscall(__NR_close_range, 4, ~0u, 0) != 0)
+    if (watch_busy_fd != BUSY_FD && dup3(watch_busy_fd, BUSY_FD, O_CLOEXEC) < 0)
+        return -1;
+    if (syscall(__NR_close_range, 4, BUSY_FD - 1, 0) != 0 || syscall(__NR_close_range, BUSY_FD + 1, ~0u, 0) != 0)
         return -1;
     return 3;
 }
@@ -262,7 +262,8 @@ _Noreturn static void blank_child(int socket_fd, bool host_network) {
                                         .score_fd = -1,
                                         .open_files = start.open_files,
                                         .init = true,
-                                        .whole = true});
+                                        .whole = true,
+                                        .busy_fd = BUSY_FD});
 }
 
 /* ---- in the spawner ---- */

@@ -356,6 +356,37 @@ void cgroup_describe(const struct cgroup *cgroup, char *text, size_t size) {
     }
 }
 
+static uint64_t number_of(const struct cgroup *cgroup, const char *name) {
+    char text[32];
+    return cgroup_kind != CGROUP_NONE && read_text(cgroup, MEMORY, name, text, sizeof text) ? strtoull(text, NULL, 10)
+                                                                                            : 0;
+}
+
+/* Of version 2's statistics. */
+static uint64_t statistic(const struct cgroup *cgroup, const char *wanted) {
+    char path[32], line[128], name[64];
+    unsigned long long bytes = 0, one;
+    snprintf(path, sizeof path, "%u/memory.stat", cgroup->number);
+    int fd = cgroup_kind == CGROUP_V2 ? openat(ours[MEMORY], path, O_RDONLY | O_CLOEXEC) : -1;
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "%63s %llu", name, &one) == 2 && strcmp(name, wanted) == 0)
+            bytes = one;
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
+uint64_t cgroup_socket_bytes(const struct cgroup *cgroup) {
+    return cgroup_kind == CGROUP_V1 ? number_of(cgroup, "memory.kmem.tcp.usage_in_bytes") : statistic(cgroup, "sock");
+}
+
+uint64_t cgroup_kernel_bytes(const struct cgroup *cgroup) {
+    uint64_t objects =
+        cgroup_kind == CGROUP_V1 ? number_of(cgroup, "memory.kmem.usage_in_bytes") : statistic(cgroup, "kernel");
+    return objects + cgroup_socket_bytes(cgroup);
+}
+
 void cgroup_remove_all(void) {
     for (int i = 0; i < CONTROLLERS && cgroup_kind != CGROUP_NONE; i++)
         if (ours[i] >= 0)

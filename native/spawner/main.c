@@ -24,6 +24,7 @@
 
 #include "spawner.h"
 #include "state.h"
+#include "watch.h"
 
 /* Making a blank costs the kernel a millisecond, which the new sandbox's first command would feel: so not right after
  * an order. A burst that empties the stock pays that millisecond each. */
@@ -68,6 +69,10 @@ static struct sandbox *free_entry(void) {
         }
     errno = EUSERS;
     return NULL;
+}
+
+struct sandbox *live_sandbox(uint32_t number) {
+    return number < highest ? &sandboxes[number] : NULL;
 }
 
 struct sandbox *find_sandbox(uint32_t tag) {
@@ -119,7 +124,7 @@ static void collect_deaths(void) {
     }
 }
 
-static void end_sandbox(struct sandbox *sandbox, enum gone_reason reason) {
+void end_sandbox(struct sandbox *sandbox, enum gone_reason reason) {
     if (sandbox->life != LIVE)
         return;
     sandbox->reason = reason;
@@ -175,6 +180,8 @@ static void create(const struct create_request *request, const int *given) {
     blank->life = LIVE;
     blank->tag = request->head.tag;
     blank->reason = GONE_DIED;
+    blank->charged = 0;
+    blank->relieved_ns = 0;
     scratch_expected = (struct scratch){.bytes = request->disk_bytes, .files = request->files};
     expect(request);
     blank->ends_ns = request->lifetime_ns ? monotonic_ns() + request->lifetime_ns : 0;
@@ -314,16 +321,20 @@ static void do_chore(enum chore chore, struct sandbox *blank) {
 /* ---- life and death of the spawner ---- */
 
 static void loop(int signal_fd, int owner_fd) {
-    struct pollfd watched[] = {{control_fd, POLLIN, 0}, {signal_fd, POLLIN, 0}, {owner_fd, POLLIN, 0}};
+    struct pollfd watched[] = {
+        {control_fd, POLLIN, 0}, {signal_fd, POLLIN, 0}, {owner_fd, POLLIN, 0}, {watch_busy_fd, POLLIN, 0}};
     bool pausing = true;
     for (;;) {
-        int timeout = end_lifetimes();
+        watch_look();
+        int timeout = end_lifetimes(), look = watch_timeout();
+        if (look >= 0 && (timeout < 0 || look < timeout))
+            timeout = look;
         struct sandbox *blank = NULL;
         enum chore chore = refill_failed ? NOTHING : next_chore(&blank);
         if (chore)
             timeout = pausing ? REFILL_PAUSE_MS : 0;
         watched[0].events = (short)(POLLIN | (events_wait() ? POLLOUT : 0));
-        int ready = poll(watched, 3, timeout);
+        int ready = poll(watched, 4, timeout);
         if (ready < 0 && errno != EINTR)
             return;
         if (watched[1].revents) {
@@ -334,6 +345,8 @@ static void loop(int signal_fd, int owner_fd) {
         }
         if (watched[2].revents)
             return;
+        if (watched[3].revents)
+            watch_wake();
         if (watched[0].revents & POLLOUT)
             send_backlog();
         if (watched[0].revents & ~POLLOUT && !serve_owner())
@@ -405,6 +418,7 @@ int main(int argc, char **argv) {
     cgroup_prepare(cgroup); /* before the ground: it needs the host's paths */
     const char *step = ground_prepare();
     filter_prepare();
+    watch_prepare();
     report_ready(step);
     if (!step && signal_fd >= 0)
         loop(signal_fd, owner_fd);

@@ -11,6 +11,7 @@
  *   charge.c   whose account the kernel objects of a sandbox are charged to
  *   filter.c   the seccomp filter
  *   disk.c     disk-backed scratch space
+ *   watch.c    kernel memory that no limit counts
  *   state.h    the rooms of snapshots and resets
  *
  * A clone copies the descriptor table and its child closes the copies, so a live sandbox keeps none open here.
@@ -160,6 +161,9 @@ int cgroup_open_freezer(const struct cgroup *cgroup);
 bool cgroup_is_frozen(const struct cgroup *cgroup, int freezer_fd);
 /* What is set now, as one line of text. */
 void cgroup_describe(const struct cgroup *cgroup, char *text, size_t size);
+/* Charged for kernel objects and sockets; 0 where that is not counted. */
+uint64_t cgroup_kernel_bytes(const struct cgroup *cgroup);
+uint64_t cgroup_socket_bytes(const struct cgroup *cgroup); /* of these, for queues of TCP and UDP */
 void cgroup_remove_all(void);
 
 /* ---- charge.c ---- */
@@ -209,9 +213,10 @@ uint32_t expected_number(const struct create_request *request);
 
 /* ---- blank.c ---- */
 
-/* In every sandbox's first process: the directory that takes what the sandbox writes. Close-on-exec, and out of reach
+/* In every sandbox's first process: where it says that commands run (watch_busy_fd, watch.c), and the directory that
+ * takes what the sandbox writes. Close-on-exec, and out of reach
  * for code inside, which may not look at that process; the spawner reaches it through /proc. */
-enum { UPPER_FD = 15 };
+enum { BUSY_FD = 14, UPPER_FD = 15 };
 /* In the child: makes it so. */
 bool keep_upper(const char *path);
 
@@ -229,6 +234,8 @@ struct sandbox { /* a child, from its clone to its end */
     uint32_t tag;  /* the owner's name for it, once it is ordered */
     enum gone_reason reason;
     uint64_t ends_ns, oom_kills;
+    uint64_t relieved_ns; /* when watch.c last had its processes killed */
+    int64_t charged;      /* kernel memory, when watch.c last looked */
 };
 
 /* Clones a child into fresh namespaces. NULL or the failed step, with nothing left but perhaps a DYING child. */
@@ -251,6 +258,10 @@ struct failure {
     int32_t error;
     char step[108];
 };
+
+/* ---- watch.c ---- */
+
+extern int watch_busy_fd;
 
 /* ---- birth.c, filter.c, disk.c ---- */
 

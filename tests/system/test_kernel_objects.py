@@ -116,10 +116,8 @@ def test_terminals_and_open_files_of_a_sandbox_are_a_share_of_the_machines():
 
 
 def test_the_first_process_tells_nothing_of_the_host():
-    seen = ask(
-        {name: f"open('/proc/{name}').read().rstrip(chr(0))" for name in ("1/cmdline", "cmdline", "partitions")}, "0"
-    )
-    assert seen == {"1/cmdline": "dutyfree-agent", "cmdline": "", "partitions": ""}
+    seen = ask({name: f"open('/proc/{name}').read().rstrip(chr(0))" for name in ("1/cmdline", "cmdline", "locks")}, "0")
+    assert seen == {"1/cmdline": "dutyfree-agent", "cmdline": "", "locks": ""}
 
 
 LOOK = "head -c 1 /proc/1/maps; ls /proc/1/fd/; ls /proc/1/fd/15/"
@@ -188,5 +186,41 @@ def test_nor_beside_another_command_which_lives_on():
             other = asyncio.ensure_future(box.run(busy))
             await run_chains(box)
             assert (await other).stdout == b"lived\n"
+
+    asyncio.run(run())
+
+
+CORKED = """
+import os, resource, socket, time
+sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sink.bind(("127.0.0.1", 0))
+for _ in range(8):
+    if os.fork() == 0:
+        kept = []
+        for _ in range(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 16):
+            kept.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            kept[-1].connect(sink.getsockname())
+            kept[-1].send(bytes(64000), socket.MSG_MORE)
+            time.sleep(0.005)
+        os._exit(0)
+time.sleep(12)
+"""
+
+
+@pytest.mark.slow("half a gigabyte of kernel memory, and a look at that of the whole machine")
+def test_who_holds_memory_that_nobody_is_charged_for_is_killed_as_out_of_memory():
+    async def run():
+        limits = dutyfree.Limits(memory_bytes=128 << 20)
+        spec = dutyfree.Spec(image="host", limits=limits)
+        async with (
+            dutyfree.connect("native") as substrate,
+            substrate.create(spec) as box,
+            substrate.create(spec) as other,
+        ):
+            beside = asyncio.ensure_future(other.run("sleep 2; echo lived"))
+            outcome = await box.run(["python3", "-c", CORKED], timeout_s=60)
+            assert outcome.ending == "oom"
+            assert (await box.run("echo usable")).stdout == b"usable\n"
+            assert (await beside).stdout == b"lived\n"
 
     asyncio.run(run())
