@@ -169,3 +169,36 @@ def test_harbor_is_told_of_an_environment_that_cannot_be_and_counts_no_reward(tm
     (trial,) = _harbor(tmp_path)
     assert trial["exception_info"]["exception_type"] == "SandboxBuildFailedError"
     assert not trial.get("verifier_result")
+
+
+_BEFORE = "the suite expects what deepagents' own `glob` and `write` did before 0.7"
+
+DEEPAGENTS = Judge(
+    framework="deepagents",
+    package="deepagents",
+    version="0.7.32",
+    says="`SandboxIntegrationTests` of langchain-tests 1.1.9",
+    needs=("langchain-tests==1.1.9", "pytest", "pytest-asyncio"),
+    files=("deepagents_suite.py",),
+    excused=dict.fromkeys(
+        (
+            "test_glob",
+            "test_glob_basic_pattern",
+            "test_glob_hidden_files_explicitly",
+            "test_glob_with_character_class",
+            "test_glob_with_directories",
+            "test_glob_with_question_mark",
+            "test_write_existing_file_fails",
+        ),
+        _BEFORE,
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    "judge", [DEEPAGENTS, replace(DEEPAGENTS, version="0.6.12", excused={})], ids=lambda one: one.version
+)
+def test_deepagents_passes_langchains_suite_for_sandboxes(judge: Judge, tmp_path: Path) -> None:
+    verdict = run(judge, tmp_path)
+    check(judge, verdict)
+    assert len(verdict.passed) + len(verdict.failed) == 86

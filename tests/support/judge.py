@@ -110,7 +110,7 @@ def _uv(*words: str) -> None:
 
 def environment(judge: Judge) -> Path:
     """The interpreter of the judge's environment, made unless it is there."""
-    place = cache() / f"{judge.package}-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}"
+    place = cache() / f"{judge.package}-{judge.version}-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}"
     wanted = [judge.requirement, *judge.needs, *judge.overrides, python_for(judge.python)]
     key = hashlib.sha256("\n".join([*wanted, (ROOT / "pyproject.toml").read_text()]).encode()).hexdigest()
     stamp, interpreter = place / "made-of", place / "bin" / "python"
@@ -211,6 +211,6 @@ def record(*cells: str) -> None:
         lines = TABLE.read_text().splitlines()
         start = lines.index(_HEAD) + 2
         end = next((at for at in range(start, len(lines)) if not lines[at].startswith("|")), len(lines))
-        rows = {tuple(line.split(" | ")[i].strip("| ") for i in (0, 2)): line for line in lines[start:end]}
-        rows[(cells[0], cells[2])] = row
+        rows = {tuple(line.split(" | ")[i].strip("| ") for i in (0, 1, 2)): line for line in lines[start:end]}
+        rows[cells[0], cells[1], cells[2]] = row
         TABLE.write_text("\n".join([*lines[:start], *sorted(rows.values()), *lines[end:]]) + "\n")

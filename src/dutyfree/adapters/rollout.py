@@ -8,7 +8,6 @@ machinery (`failing_as`), so that no such failure is ever taken for the agent's,
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import posixpath
 import threading
@@ -90,7 +89,8 @@ def substrate_of(name: str) -> blocking.Substrate:
     key = os.getpid(), name
     with _lock:
         if not any(pid == key[0] for pid, _ in _connected):
-            atexit.register(close_all)
+            # Before the executors are shut down, whose threads a substrate's end needs; `atexit` would be after that.
+            threading._register_atexit(close_all)  # type: ignore[attr-defined]  # noqa: SLF001 - as concurrent.futures does
         if key not in _connected:
             _connected[key] = blocking.connect(name)
         return _connected[key]
