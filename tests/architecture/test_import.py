@@ -1,8 +1,10 @@
 """Importing the package does nothing, and its public names are pinned."""
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import dutyfree
 
@@ -69,7 +71,7 @@ def test_importing_opens_nothing_starts_nothing_and_loads_no_driver():
         "written": [],
         "threads": 1,
         "descriptors": 0,
-        "drivers": ["dutyfree.substrates.registry"],
+        "drivers": [],
         "heavy": [],
     }
 
@@ -78,3 +80,40 @@ def test_the_public_names_are_exactly_these():
     assert dutyfree.__all__ == PUBLIC
     for name in PUBLIC:
         assert hasattr(dutyfree, name)
+
+
+def modules_after(code):
+    probe = f"import sys; before = set(sys.modules)\n{code}\nprint(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_importing_the_package_imports_nothing_else_of_it():
+    found = modules_after("import dutyfree")
+    assert {name for name in found if name.startswith("dutyfree")} == {"dutyfree"}
+    assert found.isdisjoint({"asyncio", "ssl", "socket", "subprocess", "importlib.metadata"})
+
+
+def test_a_value_needs_no_event_loop():
+    found = modules_after("import dutyfree; dutyfree.Spec(limits=dutyfree.Limits(cpus=1)); dutyfree.Misuse('x')")
+    assert found.isdisjoint({"asyncio", "ssl", "subprocess"})
+
+
+def test_help_imports_neither_an_event_loop_nor_a_substrate():
+    found = modules_after("from dutyfree.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass")
+    assert found.isdisjoint({"asyncio", "ssl", "importlib.metadata", "dutyfree.core.contract", "dutyfree.guest.link"})
+    assert not [name for name in found if name.startswith("dutyfree.substrates")]
+
+
+def test_editors_are_told_the_names_that_are_imported_late():
+    tree = ast.parse(Path(dutyfree.__file__).read_text())
+    told = {
+        alias.name: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        for alias in node.names
+    }
+    assert told == dutyfree._MODULES
+    assert sorted({*told, "__version__"}) == sorted(dutyfree.__all__)
+    assert set(dutyfree.__all__) <= set(dir(dutyfree))

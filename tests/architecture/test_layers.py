@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "probe": frozenset({"reward", "core"}),
     "testing": frozenset({"substrates", "driver", "image", "guest", "tree", "core"}),
     "cli": EVERYTHING,
-    "": frozenset({"core", "reward", "substrates"}),
+    "": frozenset({"core", "reward", "substrates", "warm"}),
 }
 """Each part of the package, and the parts it may know. The façade is the empty name."""
 

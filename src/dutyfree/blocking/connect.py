@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from dutyfree.blocking.bridge import Bridge
 from dutyfree.blocking.mirror import Sandbox, Substrate, awaited
+from dutyfree.connection import EngineOptions, NativeOptions, Option, Pooled, WarmOptions
 from dutyfree.core import contract
 from dutyfree.core.pending import Pending
 from dutyfree.core.spec import Spec
@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from dutyfree.blocking.pool import Pool
 
 
-def connect(name: str | None = None, **options: str | float | os.PathLike[str]) -> Substrate:
+@overload
+def connect(name: Literal["native"], **options: Unpack[NativeOptions]) -> Substrate: ...
+@overload
+def connect(name: Literal["docker", "podman"], **options: Unpack[EngineOptions]) -> Substrate: ...
+@overload
+def connect(name: Pooled, **options: Unpack[WarmOptions]) -> Pool: ...
+@overload
+def connect(name: str | None = None, **options: Option) -> Substrate: ...
+def connect(name: str | None = None, **options: Any) -> Substrate:
     """A substrate by its name, or the default one, on a loop of its own: close it, or use it as a block."""
     from dutyfree.substrates.registry import connect as connect_async  # noqa: PLC0415 - keeps importing cheap
 
