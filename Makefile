@@ -30,8 +30,8 @@ bench: setup ## measure every substrate of this machine (quick profile); writes 
 	$(BIN)/dutyfree measure --quick -o out/bench
 	$(BIN)/dutyfree report out/bench
 
-study: develop ## (root, Debian) the whole study on this machine, TRIALS=20 of each (slow substrates fewer), into docs/study; resumable
-	scripts/study.sh $(or $(TRIALS),20)
+study: develop ## (root, Debian) the whole study on this machine, TRIALS=30 of each (the slowest half), into docs/study; resumable
+	scripts/study.sh $(or $(TRIALS),30)
 
 test: develop check ## the tests this machine can run in minutes; ends with what was left out, and the command for it
 	$(PYTEST) --slow=without
