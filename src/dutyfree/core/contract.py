@@ -19,6 +19,7 @@ from dutyfree.core.errors import Unsupported
 from dutyfree.core.frozen import FrozenDict
 from dutyfree.core.home import Belonging, check_loop
 from dutyfree.core.keyword import unknown_for
+from dutyfree.core.log import LOG
 from dutyfree.core.outcome import Outcome, StreamName
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Content, Inside, Isolation, Network, Spec, Storage, User, check_spec
@@ -387,6 +388,7 @@ class Substrate(Belonging, ABC):
             box = await self._create(spec)
         except OSError as error:
             raise told(error, self.name) from error
+        LOG.debug("%s: created from %s", box.id, spec.image)
         if spec.cwd is not None or spec.user is not None:
             await try_place(box)
         return box

@@ -17,6 +17,7 @@ from dutyfree.core.contract import Sandbox, Substrate, try_place
 from dutyfree.core.descriptor import told
 from dutyfree.core.errors import DutyfreeError, Misuse, Unsupported
 from dutyfree.core.home import check_loop
+from dutyfree.core.log import LOG
 from dutyfree.core.pending import Pending, finish, finish_all
 from dutyfree.core.spec import Spec, check_spec
 from dutyfree.core.timeline import Timeline, now_ns
@@ -57,7 +58,8 @@ class DriverSubstrate(Substrate):
     async def open(cls, backend: Backend) -> Self:
         """Wrap a backend after its first sweep; if that fails, the backend is closed."""
         try:
-            await backend.sweep()
+            if swept := await backend.sweep():
+                LOG.info("%s: removed what dead owners left: %s", backend.name, ", ".join(swept))
         except BaseException:
             await finish(backend.close())
             raise
@@ -88,6 +90,7 @@ class DriverSubstrate(Substrate):
             self._starting -= 1
             if self._closed:
                 self._started.set()
+        LOG.debug("%s: created from %s", box.id, spec.image)
         if spec.cwd is not None or spec.user is not None:
             await try_place(box)
         return box

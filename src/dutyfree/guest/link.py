@@ -14,6 +14,7 @@ from typing import Final
 from dutyfree.core import fault
 from dutyfree.core.errors import DutyfreeError, Misuse, SandboxLost, Unavailable, Violation
 from dutyfree.core.home import INHERITED, OTHER_LOOP, check_loop, own
+from dutyfree.core.log import LOG
 from dutyfree.guest.channel import Call, Channel, Opening
 from dutyfree.guest.failure import error_for
 from dutyfree.guest.frame import Parser
@@ -253,6 +254,10 @@ class Link:
             return
         self.lost = reason
         self._violated = violation
+        if violation:
+            LOG.info("%s: the agent broke the protocol and is given up: %s", self.sandbox, reason)
+        else:
+            LOG.debug("%s: its stream is over: %s", self.sandbox, reason)
         self._greet(False)
         channels, self.channels = self.channels, {}
         for channel in channels.values():

@@ -21,8 +21,10 @@ from urllib.parse import parse_qsl
 from dutyfree.core.contract import Driver, Substrate
 from dutyfree.core.descriptor import raise_limit
 from dutyfree.core.errors import DutyfreeError, Misuse, Unavailable
+from dutyfree.core.log import LOG
 from dutyfree.core.pending import Pending
 from dutyfree.core.settings import default_substrate
+from dutyfree.core.timeline import now_ns
 
 DRIVERS = "dutyfree.substrates"
 WRAPPERS = "dutyfree.wrappers"
@@ -84,6 +86,13 @@ async def _connect(name: str, given: Mapping[str, object]) -> Substrate:
     if not isinstance(name, str) or not name:
         raise Misuse(f"must be the name of a substrate, not {name!r}", field="name")
     raise_limit()
+    start_ns = now_ns()
+    substrate = await _opened(name, options)
+    LOG.info("connected to %s (%s) in %.0f ms", name, substrate.version, (now_ns() - start_ns) / 1e6)
+    return substrate
+
+
+async def _opened(name: str, options: Mapping[str, str]) -> Substrate:
     prefix, colon, rest = name.partition(":")
     point = _points(WRAPPERS).get("http" if prefix in URL_SCHEMES else prefix) if colon else None
     if point is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from dutyfree.core import fault
 from dutyfree.core.contract import Substrate
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, StageFailed
+from dutyfree.core.log import LOG
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
 from dutyfree.warm.chain import Chain, network_for
@@ -109,6 +110,7 @@ class Builder:
                 return  # another process was first
             start_ns = now_ns()
             with self._ledger.log(key) as log:
+                LOG.info("stage %s: building, key %s", chain.label(depth), key)
                 log.line(f"stage {chain.label(depth)}, key {key}, on {chain.image_at(depth - 1)}")
                 try:
                     run_s = await self._carry_out(chain, depth, log)
@@ -116,9 +118,11 @@ class Builder:
                     self.counts.failures += 1
                     self._costs.failed("stage", (now_ns() - start_ns) / 1e9, key=key)
                     log.line(f"failed: {error.message}")
+                    LOG.info("stage %s: failed: %s", chain.label(depth), error)
                     raise
                 took_s = (now_ns() - start_ns) / 1e9
                 log.line(f"kept after {took_s:.3f} s")
+                LOG.info("stage %s: kept after %.1f s", chain.label(depth), took_s)
             self.counts.builds += 1
             self._known.add(key)
             self._ledger.add(

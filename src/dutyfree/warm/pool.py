@@ -16,6 +16,7 @@ from dutyfree.core import fault
 from dutyfree.core.contract import Sandbox, Substrate, try_place
 from dutyfree.core.errors import DutyfreeError, Misuse
 from dutyfree.core.home import check_loop
+from dutyfree.core.log import LOG
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import Spec, check_timeout
 from dutyfree.core.timeline import now_ns
@@ -178,6 +179,7 @@ class Pool(Substrate):
         )  # fmt: skip
         lease.uses = uses + 1
         self._leases.add(lease)
+        LOG.debug("%s: leased, %s", lease.id, origin)
         return lease
 
     async def _fork(self, plan: Plan, parent: Lease, pending: Pending[Sandbox]) -> Lease:
@@ -248,8 +250,8 @@ class Pool(Substrate):
             try:
                 fault.at("dutyfree.warm.reset", lease.inner.id)
                 await lease.inner.reset()
-            except DutyfreeError:
-                pass  # it could not be shown to be clean, so it is replaced
+            except DutyfreeError as error:  # it could not be shown to be clean, so it is replaced
+                LOG.info("%s: replaced, as its reset failed: %s", lease.id, error)
             else:
                 self._reset_cost = self._reset_cost.seen((now_ns() - start_ns) / 1e9)
                 self._stock.counters.resets += 1
