@@ -328,7 +328,7 @@ const char *blank_make(struct sandbox *blank, bool host_network) {
     blank->host_network = host_network;
     if (!(blank->slot = slot_take())) {
         blank->life = EMPTY;
-        return "take a slot";
+        return "take a slot (cgroups, and ids that owners claim in /run/dutyfree-ids)";
     }
     const char *step = NULL;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {

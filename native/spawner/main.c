@@ -415,7 +415,8 @@ int main(int argc, char **argv) {
     sigprocmask(SIG_BLOCK, &caught, NULL);
     signal(SIGPIPE, SIG_IGN);
     int signal_fd = signalfd(-1, &caught, SFD_CLOEXEC);
-    cgroup_prepare(cgroup); /* before the ground: it needs the host's paths */
+    cgroup_prepare(cgroup); /* before the ground: these need the host's paths */
+    slot_prepare();
     const char *step = ground_prepare();
     filter_prepare();
     watch_prepare();

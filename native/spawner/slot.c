@@ -1,14 +1,12 @@
 /* Slots: what outlives one sandbox and is used again by the next: a range of host ids, and cgroups.
  *
  * Each live sandbox has ids of its own, so that per-user quotas of the kernel (pipe pages, inotify watches, pending
- * signals) are per sandbox. Owners on one machine share the ranges out in blocks, each claimed by binding an abstract
- * unix name, which the kernel frees with its holder. */
+ * signals) are per sandbox. Owners on one machine share the ranges out in blocks. Each block is a byte of one file that
+ * only root may open, and is claimed by a lock on that byte, which the kernel frees with its holder. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "spawner.h"
@@ -21,22 +19,48 @@ enum {
 static struct slot slots[MAX_SANDBOXES];
 static uint32_t slot_count, next_block, block_left, block_first;
 
+static int claims_fd = -1, claims_error;
+
+static int open_claims(const char *place) {
+    int parent = open(place, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0)
+        return -1;
+    (void)!mkdirat(parent, "dutyfree-ids", 0700);
+    int directory = openat(parent, "dutyfree-ids", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), claims = -1;
+    struct stat st;
+    if (directory >= 0 && fstat(directory, &st) == 0 && (st.st_uid != 0 || st.st_mode & 077))
+        errno = EPERM; /* made by somebody else, who could take the file away */
+    else if (directory >= 0)
+        claims = openat(directory, "claims", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int saved = errno;
+    if (directory >= 0)
+        close(directory);
+    close(parent);
+    errno = saved;
+    return claims;
+}
+
+void slot_prepare(void) {
+    if (geteuid() != 0)
+        return;
+    if ((claims_fd = open_claims("/run")) < 0)
+        claims_fd = open_claims("/dev/shm"); /* in containers whose root is read-only */
+    claims_error = errno;
+}
+
 static bool claim_block(uint32_t block) {
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
-    int size = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "dutyfree-ids-%u", block);
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return false;
-    if (bind(fd, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size)) == 0)
-        return true; /* kept open for our lifetime */
-    close(fd);
-    return false;
+    struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = block, .l_len = 1};
+    return fcntl(claims_fd, F_OFD_SETLK, &byte) == 0;
 }
 
 static bool fresh_range(uint32_t *first_id) {
     if (!powers.idmap) { /* one id is all we have */
         *first_id = 0;
         return true;
+    }
+    if (claims_fd < 0) {
+        errno = claims_error;
+        return false;
     }
     while (block_left == 0) {
         if (next_block == MAX_SANDBOXES / BLOCK - 1) { /* the last block would pass 2^31 */

@@ -181,6 +181,8 @@ struct slot {
     struct cgroup cgroup;
 };
 
+/* Opens the file in which owners claim id ranges; by the host's paths. */
+void slot_prepare(void);
 /* A free slot, made if need be; NULL with errno (EUSERS: no id range is left). */
 struct slot *slot_take(void);
 void slot_put(struct slot *slot);
