@@ -258,8 +258,11 @@ static int64_t charged_bytes(const struct sandbox *sandbox) {
 static void look_at_files(void) {
     char text[128];
     long long used, most;
-    if (look_again(files_fd, text, sizeof text) <= 0 || sscanf(text, "%lld %*d %lld", &used, &most) != 2 ||
-        used < most / 4 * 3 || used < files_base + most / 16)
+    if (look_again(files_fd, text, sizeof text) <= 0 || sscanf(text, "%lld %*d %lld", &used, &most) != 2)
+        return;
+    if (used < most / 2)
+        files_base = 0; /* the last relief has helped */
+    if (used < most / 4 * 3 || used < files_base + most / 16)
         return;
     if (relieve_largest(charged_bytes, most / 8 * FILE_BYTES))
         files_base = used;
