@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 from test_containers import PODMAN_GAPS, ContainerSuite
 
-from dutyfree.substrates.podman.service import Service
+from dutyfree.substrates.container.podman_service import Service
 
 pytestmark = pytest.mark.slow("container engines and runtimes")
 

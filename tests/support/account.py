@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dutyfree.core.errors import Unavailable
-from dutyfree.substrates.podman.account import Account
+from dutyfree.substrates.container.podman_service import Account
 
 _RANGES = ("/etc/subuid", "/etc/subgid")
 

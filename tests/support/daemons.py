@@ -29,11 +29,11 @@ from dutyfree.core.errors import DutyfreeError, Unavailable
 from dutyfree.image.bench import build
 from dutyfree.image.resolve import resolve
 from dutyfree.image.store import Store
-from dutyfree.substrates.docker.driver import driver as docker
-from dutyfree.substrates.engine.options import ask
+from dutyfree.substrates.container.docker import driver as docker
+from dutyfree.substrates.container.engine_http import ask
+from dutyfree.substrates.container.podman import driver as podman
+from dutyfree.substrates.container.podman_service import Service
 from dutyfree.substrates.oci.program import find_program
-from dutyfree.substrates.podman.driver import driver as podman
-from dutyfree.substrates.podman.service import Service
 
 VARIABLE = "DUTYFREE_TEST_CONTAINERS"
 """`0` leaves the container drivers out."""

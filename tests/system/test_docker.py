@@ -15,12 +15,12 @@ from support.hardened import check_hardened
 
 from dutyfree.core.errors import DriverError, Misuse, Unavailable, Unsupported
 from dutyfree.core.spec import Limits, Spec
+from dutyfree.core.timeline import Timeline
+from dutyfree.driver.backend import Order
 from dutyfree.driver.owner import owner_mark
-from dutyfree.substrates.engine.container import Container
-from dutyfree.substrates.engine.http import Http
-from dutyfree.substrates.engine.options import ask
-from dutyfree.substrates.engine.profile import container_config
-from dutyfree.substrates.engine.snapshot import SNAPSHOT_LABEL, EngineSnapshot
+from dutyfree.substrates.container.engine import Container, container_config
+from dutyfree.substrates.container.engine_http import Http, ask
+from dutyfree.substrates.container.engine_image import SNAPSHOT_LABEL
 from dutyfree.substrates.registry import connect
 
 pytestmark = pytest.mark.slow("container engines and runtimes")
@@ -67,7 +67,7 @@ def unremovable(socket, name):
 
 
 async def _remove(socket, name):
-    await Container(Http(socket, "docker"), name, "docker").remove_by_force()
+    await Container(Http(socket, "docker"), name).remove_by_force()
 
 
 @pytest.fixture
@@ -82,11 +82,10 @@ def dead_owner():
 async def leave(socket, name, mark):
     """A container that was made by whoever has the mark, and never started."""
     async with connect("docker", socket=socket) as substrate:
-        image = (await substrate._find("bench")).image
-    wanted = container_config(
-        Spec(), image=image, command=["true"], owner=mark, agent=None, profile="default", extra={}
-    )
-    await Container(Http(socket, "docker"), name, "docker").create(wanted)
+        image = await substrate.image_key("bench")
+    order = Order(name, Spec(), "none", None, None, Timeline(), 0)
+    wanted = container_config(order, image=image, command=["true"], owner=mark, agent=None, profile="default", extra={})
+    await Http(socket, "docker").call("POST", "/containers/create", wanted, name=name)
 
 
 async def work(socket):
@@ -166,7 +165,7 @@ def test_a_snapshot_outlives_its_maker_only_if_it_has_a_key(docker_engine):
             held = await substrate.holds("snapshot:lasting")
             async with substrate.create(Spec(image="snapshot:lasting")) as box:
                 content = await box.read("/root/x")
-            await EngineSnapshot("lasting", substrate._snapshots).remove()
+            await substrate.remove_snapshot("lasting")
             return held, content
 
     with client(

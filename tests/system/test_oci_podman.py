@@ -13,8 +13,8 @@ from tree import of_export, of_store
 from dutyfree.image.oci.document import this_platform
 from dutyfree.image.oci.intake import import_image
 from dutyfree.image.store import Store
-from dutyfree.substrates.engine.options import ask
-from dutyfree.substrates.engine.save import stored_image
+from dutyfree.substrates.container.engine_http import ask
+from dutyfree.substrates.container.engine_save import stored_image
 
 pytestmark = pytest.mark.slow("container engines and runtimes")
 

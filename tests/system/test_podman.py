@@ -6,8 +6,8 @@ import pytest
 from doomed import client, ends, kill, sleepers, until
 
 from dutyfree.core.spec import Spec
-from dutyfree.substrates.podman.driver import driver
-from dutyfree.substrates.podman.service import storage
+from dutyfree.substrates.container.podman import driver
+from dutyfree.substrates.container.podman_service import storage
 from dutyfree.substrates.registry import connect
 
 found = driver.probe()
@@ -38,7 +38,7 @@ def test_kill_9_of_the_client_ends_container_and_service_and_the_next_client_fin
 
 async def listed():
     async with connect("podman") as substrate:
-        reply = await substrate._http.call("GET", "/containers/json", all=1)
+        reply = await substrate.backend._http.call("GET", "/containers/json", all=1)
         return [name.lstrip("/") for found in reply.json() for name in found["Names"]]
 
 

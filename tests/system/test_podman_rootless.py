@@ -9,7 +9,7 @@ from doomed import client, ends, kill, sleepers, until
 
 from dutyfree.core.errors import Misuse, Unavailable, Unsupported
 from dutyfree.core.spec import Limits, Spec
-from dutyfree.substrates.podman.account import Account
+from dutyfree.substrates.container.podman_service import Account
 from dutyfree.substrates.registry import connect
 
 pytestmark = [
@@ -74,7 +74,7 @@ def test_kill_9_of_the_client_ends_the_users_container_and_service(rootless_user
 
     async def listed():
         async with connect("podman", user=rootless_user) as substrate:
-            reply = await substrate._http.call("GET", "/containers/json", all=1)
+            reply = await substrate.backend._http.call("GET", "/containers/json", all=1)
             return [name.lstrip("/") for found in reply.json() for name in found["Names"]]
 
     assert name not in asyncio.run(listed())

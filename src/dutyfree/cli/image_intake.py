@@ -172,7 +172,7 @@ def _from_path(store: Store, path: Path, args: argparse.Namespace, max_bytes: in
 def _from_engine(store: Store, kind: str, image: str, args: argparse.Namespace, max_bytes: int) -> Manifest:
     from dutyfree.image.oci.document import this_platform  # noqa: PLC0415
     from dutyfree.image.oci.intake import import_image  # noqa: PLC0415
-    from dutyfree.substrates.engine.save import find_socket, stored_image  # noqa: PLC0415
+    from dutyfree.substrates.container.engine_save import find_socket, stored_image  # noqa: PLC0415
 
     with store.draft_layer() as draft:
         stored = stored_image(

@@ -189,6 +189,9 @@ class Backend(ABC):
     keeps_time: bool = False
     """The substrate itself ends a sandbox at its lifetime."""
 
+    stocked: int = 0
+    """Prepared sandboxes that creations take from."""
+
     @abstractmethod
     def body(self, order: Order) -> Body:
         """Make the handle of a new body. Touches nothing yet."""
@@ -200,6 +203,10 @@ class Backend(ABC):
     async def image_key(self, image: str) -> str:
         """Name what changes when the image's content does; the name itself if that cannot be told."""
         return image
+
+    async def image_bytes(self, image: str) -> int | None:
+        """Give the size of the image's files, unpacked; None: it cannot be told."""
+        return None
 
     async def sweep(self) -> Sequence[str]:
         """Remove what dead owners left, and name it. Called at connect, then every 30 s while sandboxes are created."""

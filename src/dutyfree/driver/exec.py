@@ -14,6 +14,7 @@ from typing import Never
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, Sandbox
 from dutyfree.core.errors import SandboxLost
 from dutyfree.core.keyword import unknown_for
+from dutyfree.core.home import check_loop
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.spec import Content, Inside, User, check_timeout
 from dutyfree.driver.backend import Body
@@ -128,6 +129,7 @@ class ExecSandbox(FilesByRun, DriverSandbox):
 
     @contextmanager
     def _use(self) -> Iterator[None]:
+        check_loop(self._home)
         self._busy += 1
         try:
             yield

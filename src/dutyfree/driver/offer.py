@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from dutyfree.core.contract import Capabilities, Dispatch, strictest_network
 from dutyfree.core.egress import Egress
 from dutyfree.core.errors import Unsupported
 from dutyfree.core.spec import ISOLATION_ORDER, Network, Spec
 
-__all__ = ["EXEC_NOTES", "capabilities_for", "check_offered", "strictest_network"]
+__all__ = ["EXEC_NOTES", "HARDENED_CAPABILITIES", "Profile", "capabilities_for", "check_offered", "strictest_network"]
 
 EXEC_NOTES = {
     "dispatch": "the command's own time is what lies above the cheapest exec call seen: an exec does not tell its start",
@@ -20,6 +20,12 @@ EXEC_NOTES = {
     "process_tree": "processes are found by an environment variable: one that clears its environment survives a timeout",
 }
 """What an exec call per action cannot promise; for capabilities."""
+
+Profile = Literal["default", "hardened"]
+"""How a container is held. hardened: hardly a capability, a read-only root, no new privileges, bounded by default."""
+
+HARDENED_CAPABILITIES = ("SETGID", "SETUID", "KILL")
+"""What the agent needs to run commands as another user and to end them; every other one is dropped."""
 
 _BY_AGENT = ("stream", "terminal", "shell", "forward", "process_tree")
 

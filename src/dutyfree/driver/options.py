@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dutyfree.core.errors import Misuse
+from dutyfree.core.keyword import check_names
 
 T = TypeVar("T")
 
@@ -21,10 +22,9 @@ def read_options(options: Mapping[str, object], kind: type[T], *, driver: str) -
     """
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     hints = get_type_hints(kind)
+    check_names(options, list(known), driver=driver)
     given = {}
     for name, value in options.items():
-        if name not in known:
-            raise Misuse(f"is not an option; there are {', '.join(known) or 'none'}", field=name, driver=driver)
         try:
             given[name] = _parsed(value, hints[name])
         except ValueError as error:

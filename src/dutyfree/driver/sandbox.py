@@ -116,6 +116,7 @@ class DriverSandbox(Sandbox):
 
     async def _save(self, save: Callable[[State], Awaitable[State]]) -> State:
         assert self.state is not None  # noqa: S101 - `_need` has looked
+        check_loop(self._home)
         async with self._changing:
             await self._check_alive()
             try:
@@ -130,6 +131,7 @@ class DriverSandbox(Sandbox):
         """Return to the state at creation. Cancelled: it is completed all the same, and the cancellation raised then."""
         if not self.capabilities.reset:
             raise self._unsupported("reset")
+        check_loop(self._home)
         try:
             async with self._changing, self._renewing:
                 await self._check_alive()

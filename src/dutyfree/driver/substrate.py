@@ -7,7 +7,6 @@ then the temporary states, then the backend. Each step is tried, whatever became
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from time import monotonic
@@ -40,6 +39,7 @@ class DriverSubstrate(Substrate):
         self.name = backend.name
         self.version = backend.version
         self.capabilities = backend.capabilities
+        self.stocked = backend.stocked
         self.backend = backend
         self._keeper = StateKeeper(backend.states) if backend.states is not None else None
         self._owner = Owner(backend, self._keeper, self._create_from)
@@ -47,7 +47,6 @@ class DriverSubstrate(Substrate):
         self._kind = cast("type[DriverSandbox]", backend.sandbox or usual)
         self._network = strictest_network(backend.capabilities)
         self._number = 0
-        self._pid = os.getpid()
         self._starting = 0
         self._started = asyncio.Event()
         self._closed = False
@@ -110,10 +109,9 @@ class DriverSubstrate(Substrate):
         return state
 
     def _check(self, spec: Spec) -> None:
+        check_loop(self._home)
         if self._closed:
             raise Misuse("the substrate is closed")
-        if os.getpid() != self._pid:
-            raise Misuse("it was connected in another process: connect in this one")
         if spec.stages:
             what = "they are kept as snapshots, and it has none"
             if self.capabilities.snapshot:
@@ -170,6 +168,10 @@ class DriverSubstrate(Substrate):
     async def image_key(self, image: str) -> str:
         """Name what changes when the image's content does."""
         return await self.backend.image_key(image)
+
+    async def image_bytes(self, image: str) -> int | None:
+        """Size of the image's files, unpacked."""
+        return await self.backend.image_bytes(image)
 
     async def remove_snapshot(self, key: str) -> None:
         """Give up the snapshot of that key."""

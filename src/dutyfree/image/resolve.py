@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX
-from dutyfree.core.errors import DriverError, Misuse, Unavailable
+from dutyfree.core.errors import DriverError, Misuse, Unavailable, Unsupported
 from dutyfree.image import host as image_host
 from dutyfree.image import rootfs as image_rootfs
 from dutyfree.image.names import ALIAS
@@ -68,6 +68,19 @@ def resolve(name: str, store: Store) -> Image:
     except OSError as error:  # what is wrong with the image itself is Misuse by now: this is the store's disk
         raise DriverError(f"image {name[:200]!r} cannot be had: {error}", step="image") from error
     store.memo[name] = _Remembered(image, _signs(image, store))
+    return image
+
+
+def resolve_root(name: str, store: Store) -> Image:
+    """The same for a sandbox that has a root of its own, and nothing of the host's: in containers and machines."""
+    if name == "host":
+        raise Unsupported(
+            "image 'host' is this machine's own /usr, which a container does not share: use image 'bench', "
+            f"made by `{BUILD_BENCH}`"
+        )
+    image = resolve(name, store)
+    if image.binds:
+        raise Unsupported("an alias of the host image is not offered in containers")
     return image
 
 

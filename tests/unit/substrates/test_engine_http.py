@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dutyfree.substrates.engine.http import Reply
+from dutyfree.substrates.container.engine_http import Reply
 
 
 @pytest.mark.parametrize(

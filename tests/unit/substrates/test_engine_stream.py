@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dutyfree.core.errors import Violation
-from dutyfree.substrates.engine.stream import Demultiplexer
+from dutyfree.substrates.container.engine_http import Demultiplexer
 
 
 def framed(stream, data):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dutyfree.driver.owner import owner_mark
-from dutyfree.substrates.podman import service
+from dutyfree.substrates.container import podman_service as service
 
 DEAD = "boot.namespace.{pid}.1"
 

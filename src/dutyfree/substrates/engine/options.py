@@ -1,24 +1,20 @@
-"""The options that engine drivers share, and how a socket is looked at without an event loop."""
+"""The options that drivers share which do not stand on the kit yet: `read_options` takes their place."""
 
 from __future__ import annotations
 
-import http.client
-import json
-import socket
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 from dutyfree.core.contract import Dispatch
 from dutyfree.core.errors import Misuse
 from dutyfree.core.keyword import check_names
-from dutyfree.substrates.engine.profile import Profile
+from dutyfree.driver.offer import Profile
 
 _CHOICES: Mapping[str, Sequence[str]] = {
     "dispatch": ("agent", "api"),
     "profile": ("default", "hardened"),
     "ready": ("poll", "wait"),
 }
-_PATIENCE_S = 5.0
 
 
 def check_options(options: Mapping[str, str], known: Sequence[str], driver: str) -> None:
@@ -37,21 +33,3 @@ def dispatch_of(options: Mapping[str, str]) -> Dispatch:
 def profile_of(options: Mapping[str, str]) -> Profile:
     """`default` unless asked otherwise."""
     return cast("Profile", options.get("profile", "default"))
-
-
-def ask(path: str, what: str) -> dict[str, Any] | list[Any] | str:
-    """An engine's answer to a GET; or, as a string, why there is none. Blocks for a moment at most."""
-    connection = http.client.HTTPConnection("engine", timeout=_PATIENCE_S)
-    connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.sock.settimeout(_PATIENCE_S)
-    try:
-        connection.sock.connect(path)
-        connection.request("GET", what)
-        answer = json.loads(connection.getresponse().read())
-    except OSError as error:
-        return error.strerror or str(error)
-    except (ValueError, http.client.HTTPException) as error:
-        return f"it is no engine: {error}"
-    finally:
-        connection.close()
-    return answer if isinstance(answer, dict | list) else "it is no engine"

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from dutyfree.core.spec import Spec
+from dutyfree.driver.offer import HARDENED_CAPABILITIES, Profile
 from dutyfree.driver.owner import OWNER_LABEL
-from dutyfree.substrates.engine.profile import HARDENED_CAPABILITIES, Profile
 
 CONTAINER = "sandbox"
 LEASE_LABEL = "dutyfree.lease"

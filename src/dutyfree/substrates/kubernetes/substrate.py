@@ -8,9 +8,9 @@ from dutyfree.core.contract import Capabilities, Dispatch, Sandbox
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Network, Spec
+from dutyfree.driver.offer import Profile
 from dutyfree.substrates.api.sandbox import API_NOTES
 from dutyfree.substrates.boot import Birth
-from dutyfree.substrates.engine.profile import Profile
 from dutyfree.substrates.kubernetes.base import PodSubstrate
 from dutyfree.substrates.kubernetes.client import DRIVER, Client
 from dutyfree.substrates.kubernetes.manifest import pod_manifest

@@ -1,4 +1,4 @@
-"""How the registry finds `podman`: its socket, or a service of our own; root's or, without privileges, one's own user's.
+"""`podman`: containers of podman, by its socket or a service of our own, as root or as an ordinary user.
 
 podman                       our agent is the container's main process, on one attached stream
 podman?dispatch=api          an exec call per action
@@ -14,43 +14,34 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Any
 
-from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Dispatch, Driver, Substrate
 from dutyfree.core.errors import Misuse, Unavailable
-from dutyfree.core.pending import finish
-from dutyfree.substrates.engine.http import Http
-from dutyfree.substrates.engine.options import ask, check_options, dispatch_of, profile_of
-from dutyfree.substrates.engine.substrate import (
-    EngineSubstrate,
-    Settings,
+from dutyfree.driver.offer import Profile
+from dutyfree.driver.options import read_options
+from dutyfree.substrates.container.engine import (
+    EngineSettings,
     declared_capabilities,
     engine_capabilities,
+    engine_facts,
     open_engine,
 )
-from dutyfree.substrates.podman.account import Account
-from dutyfree.substrates.podman.service import ENABLE, Service
-
-_OPTIONS = ("dispatch", "profile", "socket", "runtime", "user")
+from dutyfree.substrates.container.engine_http import Http, ask
+from dutyfree.substrates.container.podman_service import ENABLE, Account, Service
 
 
-class PodmanSubstrate(EngineSubstrate):
-    """An engine whose service may be ours."""
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Written in the substrate's name."""
 
-    service: Service | None = None
-
-    @classmethod
-    async def facts(cls, http: Http) -> Mapping[str, Any]:
-        """Its Docker-compatible answer claims limits that nobody enforces without root; its own one lists controllers."""
-        reply = await http.call("GET", "/v4.0.0/libpod/info")
-        found = reply.json()["host"] if reply.ok else {}
-        return {**await super().facts(http), **_limits(found.get("cgroupControllers") or [])}
-
-    async def close(self) -> None:
-        """Destroy what is left, then the service if it is ours."""
-        await super().close()
-        if self.service is not None:
-            await self.service.close()
+    dispatch: Dispatch = "agent"
+    profile: Profile = "default"
+    socket: str | None = None
+    runtime: str | None = None
+    user: str | None = None
 
 
 class PodmanDriver(Driver):
@@ -61,7 +52,7 @@ class PodmanDriver(Driver):
 
     def declared(self) -> list[Capabilities]:
         """For root on a machine with cgroups."""
-        return declared_capabilities(self._settings({}))
+        return declared_capabilities(_settings(Options()))
 
     def probe(self) -> Availability:
         """A socket that answers, or the program."""
@@ -88,39 +79,41 @@ class PodmanDriver(Driver):
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Find a service or start one; remove what dead owners left in it."""
-        check_options(options, _OPTIONS, self.name)
-        settings = self._settings(options)
-        if "socket" in options and "user" in options:
+        given = read_options(options, Options, driver=self.name)
+        if given.socket and given.user:
             raise Misuse("belongs to a service of our own, and not to a socket", field="user", driver=self.name)
-        for path in [options["socket"]] if "socket" in options else [] if "user" in options else _sockets():
+        for path in [given.socket] if given.socket else [] if given.user else _sockets():
             if os.path.exists(path) and isinstance(ask(path, "/version"), dict):
-                return await open_engine(path, settings, PodmanSubstrate)
-        if "socket" in options:
-            raise Unavailable(f"no service answers at {options['socket']}", enable=ENABLE, driver=self.name)
-        service = await Service.start(options.get("runtime"), options.get("user"))
-        try:
-            substrate = await open_engine(service.socket, settings, PodmanSubstrate)
-        except BaseException:
-            await finish(service.close())
-            raise
-        substrate.service = service
-        return substrate
-
-    def _settings(self, options: Mapping[str, str]) -> Settings:
-        return Settings(
-            driver=self.name,
-            dispatch=dispatch_of(options),
-            profile=profile_of(options),
-            repository="localhost/dutyfree",
-            libpod=True,
-        )
+                http = Http(path, self.name)
+                return await open_engine(http, _settings(given), await _facts(http))
+        if given.socket:
+            raise Unavailable(f"no service answers at {given.socket}", enable=ENABLE, driver=self.name)
+        async with AsyncExitStack() as stack:
+            service = await Service.start(given.runtime, given.user)
+            stack.push_async_callback(service.close)
+            http = Http(service.socket, self.name)
+            return await open_engine(http, _settings(given), await _facts(http), stack.pop_all())
 
     def _found(self, reason: str, version: str, info: Mapping[str, object]) -> Availability:
-        offered: Capabilities = engine_capabilities(info, self._settings({}))
+        offered: Capabilities = engine_capabilities(info, _settings(Options()))
         return Availability(available=True, reason=reason, version=f"podman {version}", capabilities=offered)
 
 
 driver = PodmanDriver()
+
+
+def _settings(given: Options) -> EngineSettings:
+    repository = "localhost/dutyfree"
+    return EngineSettings(
+        driver="podman", dispatch=given.dispatch, profile=given.profile, repository=repository, libpod=True
+    )
+
+
+async def _facts(http: Http) -> Mapping[str, Any]:
+    """Its Docker-compatible answer claims limits that nobody enforces without root; its own one lists controllers."""
+    reply = await http.call("GET", "/v4.0.0/libpod/info")
+    found = reply.json()["host"] if reply.ok else {}
+    return {**await engine_facts(http), **_limits(found.get("cgroupControllers") or [])}
 
 
 def _limits(controllers: Sequence[str]) -> dict[str, bool]:

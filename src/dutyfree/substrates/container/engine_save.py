@@ -16,8 +16,7 @@ from dutyfree.core.errors import DriverError, Misuse, Unavailable
 from dutyfree.image.oci import layout
 from dutyfree.image.oci.document import configuration, fits
 from dutyfree.image.oci.source import Blob, Source
-from dutyfree.substrates.engine.http import Http
-from dutyfree.substrates.engine.options import ask
+from dutyfree.substrates.container.engine_http import Http, ask
 
 
 def find_socket(kind: str, environ: Mapping[str, str]) -> str:

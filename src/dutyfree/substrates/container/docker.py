@@ -1,4 +1,4 @@
-"""How the registry finds `docker`: where the engine's socket may be, what it says, and how to connect.
+"""`docker`: containers of a Docker engine.
 
 docker                       our agent is the container's main process, on one hijacked stream
 docker?dispatch=api          an exec call per action, as people do
@@ -11,25 +11,37 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dutyfree.core.checkout import make
-from dutyfree.core.contract import Availability, Capabilities, Driver, Substrate
+from dutyfree.core.contract import Availability, Capabilities, Dispatch, Driver, Substrate
 from dutyfree.core.errors import Unavailable
-from dutyfree.substrates.engine.options import ask, check_options, dispatch_of, profile_of
-from dutyfree.substrates.engine.substrate import (
-    EngineSubstrate,
-    Settings,
+from dutyfree.driver.offer import Profile
+from dutyfree.driver.options import read_options
+from dutyfree.substrates.container.engine import (
+    EngineSettings,
     declared_capabilities,
     engine_capabilities,
+    engine_facts,
     open_engine,
 )
+from dutyfree.substrates.container.engine_http import Http, ask
 
 OUR_SOCKET = "/run/dutyfree/docker/docker.sock"
 """Where `make substrates` puts a daemon of ours."""
 
 SOCKETS = ("/var/run/docker.sock", OUR_SOCKET)
 ENABLE = make("substrates", "apt-get install -y docker.io")
-_OPTIONS = ("dispatch", "profile", "socket", "runtime")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Written in the substrate's name."""
+
+    dispatch: Dispatch = "agent"
+    profile: Profile = "default"
+    socket: str | None = None
+    runtime: str | None = None
 
 
 class DockerDriver(Driver):
@@ -40,7 +52,7 @@ class DockerDriver(Driver):
 
     def declared(self) -> list[Capabilities]:
         """Of an engine with cgroups."""
-        return declared_capabilities(Settings(driver=self.name, dispatch="agent"))
+        return declared_capabilities(EngineSettings(driver=self.name))
 
     def probe(self) -> Availability:
         """Ask the engine what it is."""
@@ -52,7 +64,7 @@ class DockerDriver(Driver):
                     available=True,
                     reason=f"engine at {path}, {info.get('Driver')}, {info.get('DefaultRuntime')}",
                     version=f"docker {info['ServerVersion']}",
-                    capabilities=engine_capabilities(info, Settings(driver=self.name, dispatch="agent")),
+                    capabilities=engine_capabilities(info, EngineSettings(driver=self.name)),
                 )
             reasons.append(f"{path}: {info if isinstance(info, str) else 'it is no engine'}")
         if not shutil.which("dockerd"):
@@ -61,13 +73,14 @@ class DockerDriver(Driver):
 
     async def connect(self, options: Mapping[str, str]) -> Substrate:
         """Find the engine; remove what dead owners left in it."""
-        check_options(options, _OPTIONS, self.name)
-        extra = {"Runtime": options["runtime"]} if "runtime" in options else {}
-        settings = Settings(driver=self.name, dispatch=dispatch_of(options), profile=profile_of(options), extra=extra)
-        sockets = [options["socket"]] if "socket" in options else _sockets()
+        given = read_options(options, Options, driver=self.name)
+        extra = {"Runtime": given.runtime} if given.runtime else {}
+        settings = EngineSettings(driver=self.name, dispatch=given.dispatch, profile=given.profile, extra=extra)
+        sockets = [given.socket] if given.socket else _sockets()
         for path in sockets:
             if isinstance(ask(path, "/version"), dict):
-                return await open_engine(path, settings, EngineSubstrate)
+                http = Http(path, self.name)
+                return await open_engine(http, settings, await engine_facts(http))
         raise Unavailable(f"no engine answers at {' or '.join(sockets)}", enable=ENABLE, driver=self.name)
 
 

@@ -7,16 +7,20 @@ no chunked encoding to undo. Connecting to a unix socket costs less than keeping
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import socket
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import quote, urlencode
 
-from dutyfree.core.errors import DriverError, Unavailable
+from dutyfree.core.errors import DriverError, Unavailable, Violation
+from dutyfree.guest.frame import Parser
 from dutyfree.guest.thread import in_thread
+from dutyfree.guest.transport import Descriptors, Lost
 
 Value = str | int | list[str]
 """Of a query's parameter; one that is repeated is a list."""
@@ -25,6 +29,7 @@ _PIECE = 1 << 16
 _MAX_HEAD = 1 << 16
 _UPGRADED = (101, 200)
 _ENDS = 300
+_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,3 +167,101 @@ class Http:
 def _line(method: str, path: str, query: dict[str, Value], version: str) -> str:
     asked = f"?{urlencode(query, doseq=True)}" if query else ""
     return f"{method} {quote(path)}{asked} HTTP/{version}\r\nHost: engine\r\n"
+
+
+def ask(path: str, what: str) -> dict[str, Any] | list[Any] | str:
+    """An engine's answer to a GET; or, as a string, why there is none. Blocks for a moment at most."""
+    connection = http.client.HTTPConnection("engine", timeout=_PATIENCE_S)
+    connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.sock.settimeout(_PATIENCE_S)
+    try:
+        connection.sock.connect(path)
+        connection.request("GET", what)
+        answer = json.loads(connection.getresponse().read())
+    except OSError as error:
+        return error.strerror or str(error)
+    except (ValueError, http.client.HTTPException) as error:
+        return f"it is no engine: {error}"
+    finally:
+        connection.close()
+    return answer if isinstance(answer, dict | list) else "it is no engine"
+
+
+STDOUT, STDERR = 1, 2
+
+_HEAD = struct.Struct(">BxxxI")
+_LARGEST = 64 << 20
+_BUFFER = 64 << 10
+_KEPT_STDERR = 4096
+
+
+class Demultiplexer(Parser):
+    """Hands on the payload of each frame, as far as it is there, without waiting for the whole frame."""
+
+    __slots__ = ("_buffer", "_head", "_left", "_sink_of", "_stream")
+
+    def __init__(self, sink: Callable[[int, memoryview], None]) -> None:
+        """`sink` takes the stream's number and bytes that are valid during the call only."""
+        self._buffer = memoryview(bytearray(_BUFFER))
+        self._sink_of = sink
+        self._head = b""
+        self._stream = 0
+        self._left = 0
+
+    def room(self) -> memoryview:
+        """All of the buffer: nothing is kept in it."""
+        return self._buffer
+
+    def advance(self, count: int) -> None:
+        """Take apart what came. Raises `Violation` for what is no frame."""
+        self.feed(self._buffer[:count])
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """The same for bytes in hand."""
+        rest = memoryview(data)
+        while rest:
+            if self._left:
+                piece = rest[: self._left]
+                self._left -= len(piece)
+                rest = rest[len(piece) :]
+                self._sink_of(self._stream, piece)
+                continue
+            missing = _HEAD.size - len(self._head)
+            self._head += bytes(rest[:missing])
+            rest = rest[missing:]
+            if len(self._head) == _HEAD.size:
+                self._stream, self._left = _HEAD.unpack(self._head)
+                self._head = b""
+                if self._stream > STDERR or self._left > _LARGEST:
+                    raise Violation("the engine's stream is not framed as it should be")
+
+    def shrink(self) -> None:
+        """The buffer is small already."""
+
+
+class Multiplexed:
+    """A `Transport` over a hijacked connection: the agent's stream is the container's stdin and stdout."""
+
+    def __init__(self, connection: socket.socket, early: bytes) -> None:
+        self._inner = Descriptors(connection)
+        self._early = early
+        self.stderr = b""
+        """The end of what came on stderr: why the program did not start, if it did not."""
+        self.send = self._inner.send
+        self.drained = self._inner.drained
+        self.close = self._inner.close
+        self.disown = self._inner.disown
+
+    def start(self, parser: Parser, lost: Lost) -> None:
+        """Deliver stdout to `parser`."""
+
+        def sink(stream: int, data: memoryview) -> None:
+            if stream == STDOUT:
+                parser.feed(data)
+            else:
+                self.stderr = (self.stderr + bytes(data))[-_KEPT_STDERR:]
+
+        apart = Demultiplexer(sink)
+        self._inner.start(apart, lost)
+        if self._early:
+            apart.feed(self._early)

@@ -1,0 +1,1 @@
+"""Sandboxes as containers: engines that speak the Docker API (`docker`, `podman`) and OCI runtimes."""
