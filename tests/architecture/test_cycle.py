@@ -28,8 +28,6 @@ KNOWN_RELATIONS = {
     "substrates.claim.driver imports substrates.engine.options",
     "substrates.hosted.driver imports substrates.engine.options",
     "substrates.kubernetes.driver imports substrates.engine.options",
-    "substrates.kubernetes.manifest imports substrates.engine.profile",
-    "substrates.kubernetes.substrate imports substrates.engine.profile",
     "substrates.qemu.offer imports substrates.engine.options",
     "substrates.vm.driver imports substrates.engine.options",
     "substrates.vm.remote imports substrates.oci.user",

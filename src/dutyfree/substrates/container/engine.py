@@ -1,8 +1,8 @@
 """Containers of an engine that speaks the Docker API on a unix socket: what `docker` and `podman` share.
 
-A container's main process reads the attached stdin and ends with it: our agent, or a shell that only holds the container in
-`api` mode. The engine closes that stream when its one client is gone, and then removes the container, so that a kill -9 of
-the client leaves nothing running.
+A container's main process reads the attached stdin and ends with it: our agent, or in `api` mode a shell that only holds
+the container. When its one client is gone, the engine closes that stream and then removes the container, so that a
+kill -9 of the client leaves nothing running.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class EngineBackend(Backend):
     async def sweep(self) -> Sequence[str]:
         """Remove containers and snapshots whose owner is dead; the containers' names.
 
-        One that the engine cannot remove (nothing runs in it by then) keeps nobody from working here, and is not waited for.
+        One that the engine cannot remove (nothing runs in it by then) keeps nobody from working here: it is not waited for.
         """
         reply = await self._http.call("GET", "/containers/json", all=1, filters=json.dumps({"label": [OWNER_LABEL]}))
         orphans = [
