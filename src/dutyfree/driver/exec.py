@@ -13,8 +13,8 @@ from typing import Never
 
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, Sandbox
 from dutyfree.core.errors import SandboxLost
-from dutyfree.core.keyword import unknown_for
 from dutyfree.core.home import check_loop
+from dutyfree.core.keyword import unknown_for
 from dutyfree.core.outcome import Outcome
 from dutyfree.core.spec import Content, Inside, User, check_timeout
 from dutyfree.driver.backend import Body
