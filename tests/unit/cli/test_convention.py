@@ -167,3 +167,19 @@ def test_what_programs_may_want_to_read_is_there_as_json(tmp_path):
     assert json.loads(Path(found["summary"]).read_text())
     assert Path(found["html"]).exists()
     assert said("project", run)["tables"][0]["rows"]
+
+
+def test_help_imports_no_command_no_driver_and_nothing_heavy():
+    program = (
+        "import sys; from dutyfree.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: print('MODULES', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    loaded = set(done.stdout.partition("MODULES")[2].split())
+    assert "dutyfree.cli.main" in loaded
+    heavy = {"rich", "numpy", "shtab", "tomllib", "sqlite3", "dutyfree.warm", "dutyfree.image", "dutyfree.probe"}
+    assert not loaded & (
+        heavy
+        | {f"dutyfree.cli.{name}" for name in COMMANDS}
+        | {f"dutyfree.substrates.{name}" for name in ("native", "host")}
+    )
