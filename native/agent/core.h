@@ -149,6 +149,7 @@ void capture_pull(struct capture *capture);
 /* The command is over: true if all it wrote has been queued, else `drained` is called later. */
 bool capture_end(struct capture *capture);
 uint64_t capture_omitted(const struct capture *capture);
+uint64_t capture_stderr_omitted(const struct capture *capture);
 /* Closes; with `keep_draining`, readers go on discarding so that survivors do not die of SIGPIPE. */
 void capture_close(struct capture *capture, bool keep_draining);
 
@@ -172,7 +173,7 @@ void input_close(struct input *input);
 struct exit_report {
     uint8_t ending, flags;
     uint32_t code;
-    uint64_t run_ns, cpu_ns, max_rss_bytes, omitted_bytes;
+    uint64_t run_ns, cpu_ns, max_rss_bytes, omitted_bytes, stderr_omitted_bytes;
     uint64_t oom_kills_before; /* exit_oom_kills() when it began */
 };
 /* Sends EXIT; a kill that the memory limit explains becomes an out-of-memory ending. */

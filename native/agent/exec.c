@@ -36,6 +36,7 @@ static void report(struct command *command) {
         .cpu_ns = exit_cpu_ns(&command->process.usage),
         .max_rss_bytes = (uint64_t)command->process.usage.ru_maxrss * 1024,
         .omitted_bytes = capture_omitted(&command->capture),
+        .stderr_omitted_bytes = capture_stderr_omitted(&command->capture),
         .oom_kills_before = command->oom_kills_before,
     };
     report.flags = report.omitted_bytes ? 1 : 0;

@@ -49,7 +49,7 @@ static uint8_t *put(uint8_t *at, uint64_t value, int size) {
 }
 
 void exit_send(uint32_t channel, const struct exit_report *report) {
-    uint8_t payload[40], *at = payload;
+    uint8_t payload[48], *at = payload;
     /* 137: a shell whose child was killed. */
     bool killed = report->ending == WIRE_ENDED_SIGNAL
                       ? report->code == SIGKILL
@@ -63,5 +63,6 @@ void exit_send(uint32_t channel, const struct exit_report *report) {
     at = put(at, report->cpu_ns, 8);
     at = put(at, report->max_rss_bytes, 8);
     at = put(at, report->omitted_bytes, 8);
+    at = put(at, report->stderr_omitted_bytes, 8);
     send_frame(channel, WIRE_EXIT, 0, payload, sizeof payload, NULL, 0);
 }

@@ -218,9 +218,17 @@ bool capture_end(struct capture *capture) {
     return drain(&capture->err) && out_done;
 }
 
+static uint64_t omitted(const struct output *output) {
+    uint64_t limit = output->capture->limit;
+    return output->total > limit ? output->total - limit : 0;
+}
+
 uint64_t capture_omitted(const struct capture *capture) {
-    uint64_t out = capture->out.total, err = capture->err.total, limit = capture->limit;
-    return (out > limit ? out - limit : 0) + (err > limit ? err - limit : 0);
+    return omitted(&capture->out) + omitted(&capture->err);
+}
+
+uint64_t capture_stderr_omitted(const struct capture *capture) {
+    return omitted(&capture->err);
 }
 
 /* ---- survivors of a background command ---- */

@@ -96,6 +96,7 @@ static void report(struct run *run) {
     report.cpu_ns = cpu_ns > shell->cpu_ns ? cpu_ns - shell->cpu_ns : 0;
     shell->cpu_ns = cpu_ns;
     report.omitted_bytes = capture_omitted(&run->capture);
+    report.stderr_omitted_bytes = capture_stderr_omitted(&run->capture);
     report.flags = (uint8_t)((report.omitted_bytes ? 1 : 0) | (shell->ended ? 2 : 0));
     exit_send(run->channel.id, &report);
 }

@@ -118,9 +118,8 @@ class Ended:
         self.stdout = b"".join(frame.payload for frame in frames if frame.type == Type.STDOUT)
         self.stderr = b"".join(frame.payload for frame in frames if frame.type == Type.STDERR)
         assert frames[-1].type == Type.EXIT, frames[-1]
-        self.ending, flags, self.oom_kills, self.code, self.run_ns, self.cpu_ns, self.max_rss_bytes, self.omitted = (
-            struct.unpack("<BBHIQQQQ", frames[-1].payload)
-        )
+        self.ending, flags, self.oom_kills, self.code, *numbers = struct.unpack("<BBHIQQQQQ", frames[-1].payload)
+        self.run_ns, self.cpu_ns, self.max_rss_bytes, self.omitted, self.stderr_omitted = numbers
         self.truncated, self.shell_ended = bool(flags & 1), bool(flags & 2)
 
 

@@ -104,7 +104,7 @@ def shaped(data, kind):
         return data.ConsumeBytes(data.ConsumeIntInRange(0, 2000))
     if kind == 0x23:
         return struct.pack(
-            "<BBHIQQQQ",
+            "<BBHIQQQQQ",
             data.ConsumeIntInRange(0, 6),
             data.ConsumeIntInRange(0, 3),
             0,
@@ -113,6 +113,7 @@ def shaped(data, kind):
             1,
             1,
             data.ConsumeIntInRange(0, 1 << 63),
+            data.ConsumeIntInRange(0, 1),
         )
     if kind == 0x20:
         return struct.pack("<I", data.ConsumeIntInRange(0, 1 << 31))

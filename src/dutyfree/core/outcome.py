@@ -47,6 +47,13 @@ class Outcome:
     truncated: bool = False
     """True if the middle of a stream was dropped: head and tail are kept, `omitted_bytes` were not."""
     omitted_bytes: int = 0
+    """Of both streams."""
+    stderr_omitted_bytes: int = 0
+    """Those of them that were written to stderr."""
+    stdout_gap: int | None = None
+    """Where in `stdout` the dropped bytes were: `stdout[:stdout_gap]` is the head, the rest the tail. None: no gap."""
+    stderr_gap: int | None = None
+    """The same for `stderr`."""
     run_ns: int = 0
     """The command's own time, taken next to it: from just before its start to its end being known."""
     total_ns: int = 0
@@ -64,6 +71,11 @@ class Outcome:
     def ok(self) -> bool:
         """The command ended by itself with exit code 0."""
         return self.ending == "exit" and self.exit_code == 0
+
+    @property
+    def stdout_omitted_bytes(self) -> int:
+        """How many bytes of stdout were dropped."""
+        return self.omitted_bytes - self.stderr_omitted_bytes
 
     @property
     def dispatch_ns(self) -> int:

@@ -98,6 +98,11 @@ class CappedOutput:
         """How many bytes of the middle went."""
         return max(0, self.total_bytes - self._limit)
 
+    @property
+    def gap(self) -> int | None:
+        """Where in `kept` bytes were left out; None if none were."""
+        return len(self._head) if self.over else None
+
     def kept(self) -> bytes:
         """The bytes, or their head and tail."""
         if self._tail is None:

@@ -56,11 +56,14 @@ NOTE_SLACK: Final = 512
 """The agent's own line about a program that cannot be executed may come on top of any limit; it is cut here."""
 MAX_SIGNAL: Final = 64
 
+Gaps = tuple[int | None, int | None]
+NO_GAPS: Final[Gaps] = (None, None)
+
 
 class Run(Call):
     """The channel of a command whose output is collected."""
 
-    __slots__ = ("_feed", "_link", "exit", "limit", "stderr", "stdout")
+    __slots__ = ("_feed", "_link", "exit", "gaps", "limit", "stderr", "stdout")
 
     def __init__(self, link: Link, limit: int) -> None:
         super().__init__(link.loop)
@@ -68,14 +71,19 @@ class Run(Call):
         self.stdout: Gathered = b""
         self.stderr: Gathered = b""
         self.exit: Exit | None = None
+        self.gaps = NO_GAPS
+        """Where bytes were left out of each stream."""
         self._link = link
         self._feed: Feed | None = None
 
-    def frame(self, kind: int, _flags: int, payload: memoryview) -> None:
+    def frame(self, kind: int, flags: int, payload: memoryview) -> None:
         """Output, credits and the end."""
         if kind == EXIT:
             self.exit = parse_exit(payload)
-        elif kind == STDOUT:
+            return
+        if flags:
+            self._note_gap(kind)
+        if kind == STDOUT:
             self.stdout = self._kept(self.stdout, payload)
         elif kind == STDERR:
             self.stderr = self._kept(self.stderr, payload)
@@ -108,7 +116,14 @@ class Run(Call):
         stdout, stderr = bytes_of(self.stdout), bytes_of(self.stderr)
         if len(stdout) > self.limit or len(stderr) > self.limit:
             stdout, stderr = stdout[: self.limit], stderr[: self.limit]
-        return outcome_of(self.exit, stdout, stderr, now_ns() - start_ns, self.overdue)
+        return outcome_of(self.exit, stdout, stderr, now_ns() - start_ns, self.overdue, self.gaps)
+
+    def _note_gap(self, kind: int) -> None:
+        out, err = self.gaps
+        if kind == STDOUT:
+            self.gaps = size_of(self.stdout), err
+        elif kind == STDERR:
+            self.gaps = out, size_of(self.stderr)
 
     def _kept(self, have: Gathered, payload: memoryview) -> Gathered:
         if self.abandoned:
@@ -118,11 +133,20 @@ class Run(Call):
         return gather(have, payload)
 
 
-def outcome_of(said: Exit, stdout: bytes, stderr: bytes, total_ns: int, overdue: bool = False) -> Outcome:
+def outcome_of(
+    said: Exit, stdout: bytes, stderr: bytes, total_ns: int, overdue: bool = False, gaps: Gaps = NO_GAPS
+) -> Outcome:
     """EXIT and the output as the caller's value."""
     ending, code = said.ending, said.code
     if overdue and ending == "cancelled":
         ending = "timeout"
+    if said.truncated:  # without a tail the gap is at the end
+        out, err = gaps
+        if said.omitted_bytes > said.stderr_omitted_bytes:
+            out = len(stdout) if out is None else min(out, len(stdout))
+        if said.stderr_omitted_bytes:
+            err = len(stderr) if err is None else min(err, len(stderr))
+        gaps = out, err
     return Outcome(
         ending=ending,
         exit_code=code if ending == "exit" else None,
@@ -131,6 +155,9 @@ def outcome_of(said: Exit, stdout: bytes, stderr: bytes, total_ns: int, overdue:
         stderr=stderr,
         truncated=said.truncated,
         omitted_bytes=said.omitted_bytes,
+        stderr_omitted_bytes=said.stderr_omitted_bytes,
+        stdout_gap=gaps[0],
+        stderr_gap=gaps[1],
         run_ns=said.run_ns,
         total_ns=total_ns,
         cpu_ns=said.cpu_ns,

@@ -55,6 +55,11 @@ class Kept:
             self.omitted += extra
             del self._tail[:extra]
 
+    @property
+    def gap(self) -> int | None:
+        """Where bytes were left out; None if none were."""
+        return len(self._head) if self.omitted else None
+
     def bytes(self) -> bytes:
         """Head and tail."""
         return bytes(self._head + self._tail)

@@ -196,10 +196,10 @@ class AgentProcess:
         if channel.exit is None:
             raise error_for(channel.failure or Failure(0, "exit", ""), sandbox=self._link.sandbox)
         omitted = stdout.omitted + stderr.omitted
-        said = channel.exit._replace(
-            truncated=channel.exit.truncated or omitted > 0, omitted_bytes=channel.exit.omitted_bytes + omitted
+        said = channel.exit._replace(truncated=omitted > 0, omitted_bytes=omitted, stderr_omitted_bytes=stderr.omitted)
+        return outcome_of(
+            said, stdout.bytes(), stderr.bytes(), now_ns() - self._start_ns, channel.overdue, (stdout.gap, stderr.gap)
         )
-        return outcome_of(said, stdout.bytes(), stderr.bytes(), now_ns() - self._start_ns, channel.overdue)
 
     def _say(self, kind: int, payload: bytes) -> None:
         self._link.check_home()

@@ -13,7 +13,7 @@ from dutyfree.core.text import printable
 from dutyfree.guest.wire import MAGIC, U32, VERSION
 
 _HELLO: Final = Struct("<IHHIQ")
-_EXIT: Final = Struct("<BBHIQQQQ")
+_EXIT: Final = Struct("<BBHIQQQQQ")
 _ENTRY: Final = Struct("<IIIQq")
 _ENDINGS: Final[tuple[Ending, ...]] = ("exit", "signal", "timeout", "oom", "output-limit", "cancelled")
 _MAX_I64: Final = (1 << 63) - 1
@@ -32,6 +32,7 @@ class Exit(NamedTuple):
     cpu_ns: int
     max_rss_bytes: int
     omitted_bytes: int
+    stderr_omitted_bytes: int
     oom_kills: int
 
 
@@ -58,16 +59,18 @@ def check_hello(payload: memoryview) -> int:
 
 def parse_exit(payload: memoryview) -> Exit:
     """EXIT."""
-    if len(payload) != 40:
-        raise Violation(f"EXIT has {len(payload)} bytes, not 40")
-    ending, flags, oom_kills, code, run_ns, cpu_ns, rss, omitted = _EXIT.unpack(payload)
+    if len(payload) != 48:
+        raise Violation(f"EXIT has {len(payload)} bytes, not 48")
+    ending, flags, oom_kills, code, run_ns, cpu_ns, rss, omitted, of_stderr = _EXIT.unpack(payload)
     if ending > 5 or flags > 3:
         raise Violation(f"EXIT has ending {ending}, flags {flags}")
     if code > (64 if ending == 1 else 255):
         raise Violation(f"EXIT has the code {code}")
-    if max(run_ns, cpu_ns, rss, omitted) > _MAX_I64:
+    if max(run_ns, cpu_ns, rss, omitted) > _MAX_I64 or of_stderr > omitted:
         raise Violation("EXIT has a count that no command can reach")
-    return Exit(_ENDINGS[ending], code, bool(flags & 1), bool(flags & 2), run_ns, cpu_ns, rss, omitted, oom_kills)
+    return Exit(
+        _ENDINGS[ending], code, bool(flags & 1), bool(flags & 2), run_ns, cpu_ns, rss, omitted, of_stderr, oom_kills
+    )
 
 
 def parse_error(payload: memoryview) -> Failure:

@@ -48,7 +48,7 @@ async def agent_socket(substrate: Substrate) -> Verdict:
 async def forged_result(substrate: Substrate) -> Verdict:
     """85: frames of our own protocol on stdout and stderr are just bytes."""
     forged = b"".join(
-        struct.pack("<IIBBH", 40, channel, 0x23, 0, 0) + struct.pack("<BBHIQQQQ", 0, 0, 0, 0, 1, 1, 1, 0)
+        struct.pack("<IIBBH", 48, channel, 0x23, 0, 0) + struct.pack("<BBHIQQQQQ", 0, 0, 0, 0, 1, 1, 1, 0, 0)
         for channel in range(64)
     )
     async with stage(substrate) as box:

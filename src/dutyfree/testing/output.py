@@ -87,6 +87,25 @@ class OutputSuite(Suite):
         assert outcome.truncated
         assert outcome.omitted_bytes == 5000 - len(outcome.stderr)
 
+    @pytest.mark.parametrize("limit", [0, 1, 100, 20_000])
+    async def test_each_stream_tells_where_its_gap_is(self, limit: int) -> None:
+        async with self.box() as box:
+            outcome = await box.run("seq 5000; seq 6000 9000 >&2", output_limit_bytes=limit, timeout_s=60)
+        out = b"".join(b"%d\n" % n for n in range(1, 5001))
+        err = b"".join(b"%d\n" % n for n in range(6000, 9001))
+        for whole, kept, gap, omitted in (
+            (out, outcome.stdout, outcome.stdout_gap, outcome.stdout_omitted_bytes),
+            (err, outcome.stderr, outcome.stderr_gap, outcome.stderr_omitted_bytes),
+        ):
+            assert len(kept) + omitted == len(whole)
+            if omitted:
+                assert gap is not None
+                assert whole.startswith(kept[:gap])
+                assert whole.endswith(kept[gap:])
+            else:
+                assert (gap, kept) == (None, whole)
+        assert outcome.truncated == (outcome.omitted_bytes > 0)
+
     async def test_an_output_limit_that_is_no_number_of_bytes_is_misuse(self) -> None:
         async with self.box() as box:
             for value in (-1, 1.5, None):

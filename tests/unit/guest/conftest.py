@@ -107,8 +107,10 @@ class Peer:
     async def hello(self):
         await self.say(0, 0x01, struct.pack("<IHHIQ", 0x41465344, 1, 0, 1 << 20, 0))
 
-    async def exit(self, channel, code=0, ending=0, flags=0, omitted=0):
-        await self.say(channel, 0x23, struct.pack("<BBHIQQQQ", ending, flags, 0, code, 1000, 900, 4096, omitted))
+    async def exit(self, channel, code=0, ending=0, flags=0, omitted=0, stderr_omitted=0):
+        await self.say(
+            channel, 0x23, struct.pack("<BBHIQQQQQ", ending, flags, 0, code, 1000, 900, 4096, omitted, stderr_omitted)
+        )
 
     async def error(self, channel, number, what=b"", detail=b""):
         body = struct.pack("<I", number) + struct.pack("<I", len(what)) + what

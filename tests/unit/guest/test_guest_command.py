@@ -218,3 +218,25 @@ async def test_destroying_ends_what_is_running(agent_box):
         with pytest.raises(SandboxLost, match="destroyed"):
             await call
         assert [span.name for span in box.timeline.spans] == ["destroy"]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 100, 20_000])
+async def test_both_streams_tell_where_their_gaps_are(agent_box, limit):
+    wholes = b"".join(b"%d\n" % n for n in range(1, 5001)), b"".join(b"%d\n" % n for n in range(6000, 9001))
+    async with agent_box() as box:
+        outcome = await box.run("seq 5000; seq 6000 9000 >&2", output_limit_bytes=limit)
+    out = outcome.stdout, outcome.stdout_gap, outcome.stdout_omitted_bytes
+    err = outcome.stderr, outcome.stderr_gap, outcome.stderr_omitted_bytes
+    for whole, (kept, gap, omitted) in zip(wholes, (out, err), strict=True):
+        assert len(kept) + omitted == len(whole)
+        assert (gap is not None) == (omitted > 0)
+        assert whole == kept or (whole.startswith(kept[:gap]) and whole.endswith(kept[gap:]))
+
+
+async def test_an_agent_that_left_out_more_of_stderr_than_of_both_is_refused(peer_box):
+    async with peer_box() as (box, peer):
+        running = asyncio.ensure_future(box.run("x"))
+        channel, *_ = await peer.hear()
+        await peer.exit(channel, flags=1, omitted=1, stderr_omitted=2)
+        with pytest.raises(SandboxLost, match="no command can reach"):
+            await running

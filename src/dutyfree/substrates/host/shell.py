@@ -179,6 +179,9 @@ class HostShell:
             stderr=err.kept(),
             truncated=omitted > 0,
             omitted_bytes=omitted,
+            stderr_omitted_bytes=err.omitted_bytes,
+            stdout_gap=out.gap,
+            stderr_gap=err.gap,
             run_ns=elapsed_ns,
             total_ns=elapsed_ns,
         )
