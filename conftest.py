@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Pass over a file that is slow as a whole: importing it, and making thousands of tests of it, takes every worker seconds."""
+    """Pass over a file that is slow as a whole: every worker would import it and make its tests."""
     if config.option.slow != "without" or collection_path.suffix != ".py" or not collection_path.is_file():
         return None
     proof = _proof(collection_path)

@@ -1,7 +1,7 @@
-"""Print docs/reference/configuration.md: every setting, variable and option with its default (`make docs`).
+"""Print docs/reference/configuration.md: every setting, variable, option and default (`make docs`).
 
-Commands' options come from the parsers, settings from `core.settings`; what `connect` takes stands here, and a test asks
-the drivers whether it is all.
+Commands' options come from the parsers, settings from `core.settings`. Options of `connect` stand
+here; a test asks the drivers whether they are all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Iterator
 HEAD = """\
 # Configuration: every setting, variable, option and default
 
-Written by `make docs` from the code. An option wins over a variable, a variable over the config file, the file over the default.
+Written by `make docs` from the code. An option wins over a variable, a variable over the config
+file, and the file over the default.
 
 ## The config file
 `~/.config/dutyfree/config.toml` (below `XDG_CONFIG_HOME` where that is set), or the file that `DUTYFREE_CONFIG` names; empty: no file.

@@ -1,4 +1,4 @@
-"""`dutyfree run -it` on a real pseudo-terminal: raw while the command runs, as it was before at every end."""
+"""`dutyfree run -it` on a real pseudo-terminal: raw meanwhile, and as it was before at every end."""
 
 import fcntl
 import os

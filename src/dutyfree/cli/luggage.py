@@ -1,4 +1,4 @@
-"""`--upload` and `--download` of `dutyfree run`: local files into the sandbox before the command, and out of it after."""
+"""`--upload` and `--download` of `dutyfree run`: files in before the command, and out after it."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ Each subcommand is a module of this package that has
     def add_arguments(parser: Parser)                      its options (dests other than `command`)
     def run(args: argparse.Namespace) -> int               do it; the exit code
 
-and a row in `COMMANDS`. Only the module that was asked for is imported. Modules raise `DutyfreeError`s and let them
-pass: `errors` classifies, once, here.
+and a row in `COMMANDS`. Only the module that was asked for is imported. Modules raise
+`DutyfreeError`s and let them pass: `errors` classifies, once, here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COMMANDS = {
     "simulate": "the scheduler, at a scale this machine does not have",
     "completion": "a script with which your shell completes dutyfree's commands and options",
 }
-"""Subcommand to its one line; the module has the same name. Those whose module is not here are not shown."""
+"""Subcommand to its one line; the module has the same name. `--help` shows those that are installed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

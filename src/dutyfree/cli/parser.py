@@ -1,4 +1,4 @@
-"""The parser of the command line: argparse, with did-you-mean, defaults from the config file and docker's exit codes."""
+"""The parser of the command line: argparse, with did-you-mean and with defaults from the config file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ class Parser(argparse.ArgumentParser):
         return verbs
 
     def parse_known_args(self, *given: Any, **options: Any) -> Any:
-        """As argparse's, but each parser refuses what it does not know: it has the options that were meant."""
+        """As argparse's, but each parser refuses what it does not know.
+
+        Only the parser of that verb can name the option that was meant.
+        """
         found, unknown = super().parse_known_args(*given, **options)
         if unknown:
             self._refuse(unknown)
@@ -76,7 +79,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Appending(argparse.Action):
-    """A repeatable option. What is given replaces its default, where argparse's own `append` adds to it."""
+    """A repeatable option. What is given replaces its default; argparse's `append` adds to it."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, option: Any = None) -> None:  # noqa: ARG002  # fmt: skip
         """Take one more."""

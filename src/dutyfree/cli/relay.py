@@ -1,6 +1,6 @@
-"""Our standard streams as a command's: byte for byte, or as its terminal. The terminal is restored at every end.
+"""Our standard streams as a command's: byte for byte, or as its terminal.
 
-Nothing restores it after SIGKILL: `reset` does.
+The terminal is restored at every end but SIGKILL, after which the user types `reset`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ended(Exception):
 
 
 async def relay(box: Sandbox, command: Command, *, timeout_s: float | None, cwd: str | None) -> Outcome:
-    """Our streams as they come where the substrate streams, else all input before and all output after."""
+    """Forward our streams as they come, or all input before and all output after where nothing streams."""
     if not box.capabilities.stream:
         outcome = await box.run(command, timeout_s=timeout_s, cwd=cwd, stdin=await all_input())
         write_all(1, outcome.stdout)
@@ -74,7 +74,7 @@ async def _show(process: Process) -> Outcome:
 
 
 async def _feed(process: Process) -> None:
-    """Our stdin to the command's. A terminal or pipe is waited for by the loop, so that the command's end ends us."""
+    """Forward our stdin. The loop waits for a terminal or pipe, so that the command's end ends us."""
     if stat.S_ISREG(os.fstat(0).st_mode):
         while data := os.read(0, _CHUNK_BYTES):
             await process.write(data)
@@ -96,7 +96,7 @@ async def _readable() -> bytes:
 
 
 async def _follow_size(process: Process) -> None:
-    """Tell the command's terminal each new size of ours, and one that it got while the command was started."""
+    """Tell the command's terminal each new size of ours, also one of while it was started."""
     changed = asyncio.Event()
     changed.set()
     loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ async def _follow_size(process: Process) -> None:
 
 
 def _size() -> TerminalSize:
-    """The size of the terminal itself: COLUMNS and LINES are often exported, and stay what they were."""
+    """The size of the terminal itself; COLUMNS and LINES, once exported, stay what they were."""
     found = os.get_terminal_size(0)
     return TerminalSize(rows=found.lines or 24, columns=found.columns or 80)
 
@@ -130,7 +130,7 @@ def _raw_terminal() -> Iterator[None]:
 
 @asynccontextmanager
 async def _ended_by_signals() -> AsyncIterator[None]:
-    """Signals that would end us at once cancel the block instead, so that the terminal is restored."""
+    """Cancel the block at signals that would end us at once, so that the terminal is restored."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     caught: list[int] = []

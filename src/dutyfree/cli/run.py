@@ -1,8 +1,8 @@
 """`dutyfree run`: one command in a fresh sandbox, with our own stdin, stdout and stderr, byte for byte.
 
-Its exit code is ours. Otherwise: 124 the deadline passed · 125 the sandbox and not the command failed, or the command
-line is wrong · 126 not executable · 127 not found · 137 it ran out of the sandbox's memory, or was killed · 128+n
-signal n ended it.
+Its exit code is ours. Otherwise: 124 the deadline passed · 125 the sandbox and not the command
+failed, or the command line is wrong · 126 not executable · 127 not found · 137 it ran out of the
+sandbox's memory, or was killed · 128+n signal n ended it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of this machine's user: `DUTYFREE_*` variables, and under them the config file, which is TOML.
+"""Settings of the user: `DUTYFREE_*` variables, and under them the config file, which is TOML.
 
     substrate = "docker"            # DUTYFREE_SUBSTRATE
     home = "/data/dutyfree"         # DUTYFREE_HOME
@@ -7,7 +7,8 @@
     [run]                           # defaults of one command's options, by their long names
     memory = "2G"
 
-The file is `~/.config/dutyfree/config.toml`, or what `DUTYFREE_CONFIG` names (empty: no file). A variable wins over it.
+The file is `~/.config/dutyfree/config.toml`, or what `DUTYFREE_CONFIG` names (empty: no file).
+A variable wins over it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _known = {setting.key: setting for setting in SETTINGS}
 
 
 def file_place(environ: Mapping[str, str]) -> Path | None:
-    """The config file's path; None: there shall be none. It need not exist unless `DUTYFREE_CONFIG` names it."""
+    """The config file's path, or None. The file need not exist unless `DUTYFREE_CONFIG` names it."""
     if PLACE in environ:
         return Path(environ[PLACE]).absolute() if environ[PLACE] else None
     base = environ.get("XDG_CONFIG_HOME", "")
@@ -60,7 +61,7 @@ def file_place(environ: Mapping[str, str]) -> Path | None:
 
 
 def file_content(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What the file says: its settings as text, and a table for each command. `Misuse` names the file and the key."""
+    """The file's settings as text, and its tables of commands. `Misuse` names the file and the key."""
     place = file_place(environ)
     if place is None:
         return {}
