@@ -18,6 +18,14 @@ def needs(name: str) -> pytest.MarkDecorator:
 
 class TestHost(ContractSuite):
     substrate_name = "host"
+    gaps = dict.fromkeys(
+        (
+            "test_a_script_can_be_watched_while_it_runs",
+            "test_output_of_a_watched_script_comes_before_its_end",
+            "test_a_watched_script_is_killed_with_its_block_and_may_end_its_shell",
+        ),
+        "a shell on the host collects its output",
+    )
 
     def scratch(self, box: Sandbox) -> str:
         assert isinstance(box, HostSandbox)

@@ -90,6 +90,10 @@ class Shell(Mirror):
             self._shell.run(script, timeout_s=timeout_s, stdin=stdin, output_limit_bytes=output_limit_bytes)
         )
 
+    def start(self, script: str, *, timeout_s: float | None = None, stdin: Content = b"") -> Process:
+        """Run a script in the shell, and hand back its `Process` to watch."""
+        return Process(self._bridge, self._bridge.call(self._shell.start(script, timeout_s=timeout_s, stdin=stdin)))
+
     def interrupt(self) -> None:
         """What Ctrl-C does, from another thread than the one that runs."""
         self._bridge.call(self._shell.interrupt())

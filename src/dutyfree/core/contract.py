@@ -150,6 +150,9 @@ class Shell(Protocol):
         After `exit` (or the shell's death) `alive` is False and further calls raise `Misuse`.
         """
 
+    async def start(self, script: str, *, timeout_s: float | None = None, stdin: Content = b"") -> Process:
+        """Run a script as `run` does, and hand back its `Process` to watch. It has no terminal and takes no later input."""
+
     async def interrupt(self) -> None:
         """What Ctrl-C does: stop the running script, keep the shell."""
 

@@ -28,8 +28,22 @@ from dutyfree.guest.argument import (
 from dutyfree.guest.channel import Opening
 from dutyfree.guest.command import WINDOW_SLACK, Run
 from dutyfree.guest.link import Link
+from dutyfree.guest.process import OUTPUT_WINDOW, AgentProcess, Stream
 from dutyfree.guest.reply import check_empty
-from dutyfree.guest.wire import MAX_PAYLOAD, OPENED, SHELL, SHELL_RUN, SIGNAL, U32, frame, packed, shell, shell_run
+from dutyfree.guest.wire import (
+    MAX_PAYLOAD,
+    OPENED,
+    SHELL,
+    SHELL_RUN,
+    SIGNAL,
+    STREAM,
+    TO_THE_END,
+    U32,
+    frame,
+    packed,
+    shell,
+    shell_run,
+)
 
 
 class Session(Opening):
@@ -52,7 +66,7 @@ class AgentShell:
     def __init__(self, link: Link, session: Session) -> None:
         self._link = link
         self._session = session
-        self._running: Run | None = None
+        self._running: Run | Stream | None = None
         self._ended = False
 
     async def run(
@@ -72,15 +86,28 @@ class AgentShell:
         await self._free()
         window = 2 * limit + WINDOW_SLACK
         payload = shell_run(self._session.number, 0, deadline, limit, window, text) + data
-        if len(payload) > MAX_PAYLOAD:
-            field = "stdin" if len(data) > len(text) else "script"
-            raise Misuse(f"a request holds {MAX_PAYLOAD} bytes, this one would have {len(payload)}", field=field)
-        call = self._running = Run(self._link, limit)
+        _check_size(payload, "stdin" if len(data) > len(text) else "script")
+        call = Run(self._link, limit)
+        self._running = call
         call.request(SHELL_RUN, payload, timeout_s)
         await self._link.finished(call)
         if call.exit is not None and call.exit.shell_ended:
             self._ended = True
         return call.outcome(start_ns)
+
+    async def start(self, script: str, *, timeout_s: float | None = None, stdin: Content = b"") -> AgentProcess:
+        """Run a script in the shell, and watch it."""
+        start_ns = now_ns()
+        text = script_bytes("script", script)
+        data = packed(input_bytes(stdin))
+        deadline = deadline_ns(timeout_s)
+        await self._free()
+        payload = shell_run(self._session.number, STREAM, deadline, TO_THE_END, OUTPUT_WINDOW, text) + data
+        _check_size(payload, "stdin" if len(data) > len(text) else "script")
+        channel = self._running = Stream(self._link)
+        self._link.open(channel, SHELL_RUN, payload)
+        self._link.watch(channel, timeout_s)
+        return AgentProcess(channel, start_ns, writable=False, terminal=False)
 
     async def interrupt(self) -> None:
         """Stop the running script."""
@@ -90,6 +117,9 @@ class AgentShell:
     @property
     def alive(self) -> bool:
         """It can take another `run`."""
+        last = self._running
+        if last is not None and last.exit is not None and last.exit.shell_ended:
+            return False
         return not self._ended and not self._session.over.done()
 
     async def close(self) -> None:
@@ -115,6 +145,11 @@ class AgentShell:
             raise await self._link.explain()
         if not self.alive:
             raise Misuse("the shell has ended", sandbox=self._link.sandbox)
+
+
+def _check_size(payload: bytes, largest: str) -> None:
+    if len(payload) > MAX_PAYLOAD:
+        raise Misuse(f"a request holds {MAX_PAYLOAD} bytes, this one would have {len(payload)}", field=largest)
 
 
 async def open_shell(link: Link, *, cwd: Inside | None, env: Mapping[str, str] | None, user: User | None) -> AgentShell:

@@ -169,3 +169,35 @@ class ShellSuite(Suite):
             with pytest.raises(Misuse):
                 await shell.run("true", timeout_s=0)
             assert (await shell.run("true")).ok
+
+    async def test_a_script_can_be_watched_while_it_runs(self) -> None:
+        async with self.box() as box, await shell_of(box) as shell:
+            assert (await shell.run("word=kept")).ok
+            async with await shell.start(
+                "echo first; read -r line; echo $line $word >&2; word=new", stdin="in"
+            ) as process:
+                came = {"stdout": b"", "stderr": b""}
+                async for name, data in process:
+                    came[name] += data
+                assert came == {"stdout": b"first\n", "stderr": b"in kept\n"}
+                assert (await process.wait()).ok
+            assert (await shell.run("echo $word")).stdout == b"new\n"
+
+    async def test_output_of_a_watched_script_comes_before_its_end(self) -> None:
+        async with self.box() as box, await shell_of(box) as shell:
+            process = await shell.start("echo first; while :; do sleep 0.05; done", timeout_s=120)
+            assert await anext(aiter(process)) == ("stdout", b"first\n")
+            with pytest.raises(Misuse, match="one at a time"):
+                await shell.run("true")
+            await shell.interrupt()
+            assert (await process.wait()).exit_code == 130
+            assert (await shell.run("echo alive")).stdout == b"alive\n"
+
+    async def test_a_watched_script_is_killed_with_its_block_and_may_end_its_shell(self) -> None:
+        async with self.box() as box, await shell_of(box) as shell:
+            async with await shell.start("sleep 1000") as process:
+                pass
+            assert (await process.wait()).ending == "cancelled"
+            process = await shell.start("exit 3")
+            assert (await process.wait()).exit_code == 3
+            assert not shell.alive

@@ -103,3 +103,37 @@ async def test_a_lost_sandbox_ends_shells(agent_box):
             await shell.run("true")
         assert not shell.alive
         await shell.close()
+
+
+async def test_a_script_is_watched_and_its_shell_goes_on(agent_box):
+    async with agent_box() as box, await box.shell() as shell:
+        assert (await shell.run("word=kept")).ok
+        async with await shell.start("echo first; read -r line; echo $line $word >&2; word=new", stdin="in") as process:
+            came = {"stdout": b"", "stderr": b""}
+            async for name, data in process:
+                came[name] += data
+            assert came == {"stdout": b"first\n", "stderr": b"in kept\n"}
+            assert (await process.wait()).ok
+        assert (await shell.run("echo $word")).stdout == b"new\n"
+
+
+async def test_a_watched_script_takes_its_turn_is_interrupted_killed_or_ends_the_shell(agent_box):
+    async with agent_box() as box, await box.shell() as shell:
+        process = await shell.start("echo first; while :; do sleep 0.05; done", timeout_s=120)
+        assert await anext(aiter(process)) == ("stdout", b"first\n")
+        with pytest.raises(Misuse, match="one at a time"):
+            await shell.run("true")
+        await shell.interrupt()
+        assert (await process.wait()).exit_code == 130
+        async with await shell.start("sleep 1000") as process:
+            pass
+        assert (await process.wait()).ending == "cancelled"
+        assert (await (await shell.start("seq 3", timeout_s=9)).wait()).stdout == b"1\n2\n3\n"
+        assert (await (await shell.start("exit 3")).wait()).exit_code == 3
+        assert not shell.alive
+
+
+async def test_a_watched_script_that_is_too_long_is_misuse(agent_box):
+    async with agent_box() as box, await box.shell() as shell:
+        with pytest.raises(Misuse, match="a request holds"):
+            await shell.start("#" * (8 << 20))

@@ -16,8 +16,8 @@ import shlex
 import signal
 from collections.abc import Callable, Mapping
 
-from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES
-from dutyfree.core.errors import Misuse, SandboxLost, Unavailable
+from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Process
+from dutyfree.core.errors import Misuse, SandboxLost, Unavailable, Unsupported
 from dutyfree.core.home import own, seal
 from dutyfree.core.outcome import Ending, Outcome
 from dutyfree.core.pending import finish
@@ -97,6 +97,11 @@ class HostShell:
             if not self.alive:
                 raise Misuse("the shell has ended: open another", driver="host")
             return await self._run(script, timeout_s, given, limit)
+
+    async def start(self, script: str, *, timeout_s: float | None = None, stdin: Content = b"") -> Process:
+        """Watching a script is not offered here."""
+        del script, timeout_s, stdin
+        raise Unsupported("a shell's output cannot be watched here: use run, or Sandbox.start", driver="host")
 
     async def interrupt(self) -> None:
         """SIGINT to the shell and what it runs; nothing if it runs nothing."""
