@@ -1,4 +1,4 @@
-"""Probes 119 to 122, 133, 134 and 139 to 141: memory that the kernel spends on a sandbox without charging it to anybody.
+"""Probes 119 to 122, 133, 134, 139 to 141 and 143: memory that the kernel spends on a sandbox without charging it to anybody.
 
 Each is judged by what the whole machine has left. Others use the machine too, so two readings are taken: by how much
 `MemAvailable` falls, and by how much that grows which the kernel cannot give back. The smaller one
@@ -37,6 +37,7 @@ WAYS = {
     134: ("access-lists", ["access lists"]),
     139: ("poll-tables", ["poll"]),
     141: ("socket-options", ["memberships", "keys", "filters"]),
+    143: ("charged-objects", ["rights", "watchers", "messages", "mappings", "rules"]),
 }
 """By number: the name, and the attempts, each in a sandbox of its own."""
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import mmap
 import os
 import resource
 import select
+import socket
 import struct
 import threading
 import time
@@ -20,7 +22,7 @@ from functools import cache
 from typing import Any
 
 from dutyfree.probe.payload import sockets
-from dutyfree.probe.payload.kernel import ARM, call_number
+from dutyfree.probe.payload.kernel import ARM, call, call_number
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _REFUSED = (OSError, MemoryError, RuntimeError)
@@ -105,6 +107,76 @@ def directories() -> Iterator[object]:
         yield fd
 
 
+def rights() -> Iterator[object]:
+    """Open files on their way from one socket to another."""
+    while True:
+        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        for end in pair:
+            end.setblocking(False)
+        with suppress(OSError):
+            while True:
+                socket.send_fds(pair[0], [b"x"], [os.eventfd(0)] * 200)
+        yield pair
+
+
+def watchers() -> Iterator[object]:
+    """Things to wait with, each in sets of others."""
+    while True:
+        made = [os.eventfd(0), _LIBC.timerfd_create(1, 0), _LIBC.inotify_init(), os.pidfd_open(os.getpid())]
+        if min(made) < 0:
+            raise OSError("no more of one of them")
+        waiting = select.epoll()
+        with suppress(OSError):
+            for fd in made:
+                waiting.register(fd)
+            _LIBC.inotify_add_watch(made[2], b"/proc/self/task", 0xFFF)
+        yield made, waiting
+
+
+def messages() -> Iterator[object]:
+    """Messages, semaphores and memory between processes, and timers of one."""
+    timer = ctypes.c_void_p()
+    while True:
+        queue = call("msgget", 0, 0o1700)
+        call("semget", 0, 250, 0o1700)
+        call("shmget", 0, 4096, 0o1700)
+        done = 0
+        if queue >= 0:
+            while call_number(189 if ARM else 69, queue, ctypes.create_string_buffer(b"\1" * 8200), 8000, 0o4000) == 0:
+                done += 1
+        for _ in range(100):
+            done += _LIBC.timer_create(1, None, ctypes.byref(timer)) == 0
+        if done == 0:
+            raise OSError("no more of any")
+        yield queue
+
+
+def mappings() -> Iterator[object]:
+    """Mappings with names, in as many pieces as a process may have, and the tables of their pages."""
+    memory = mmap.mmap(-1, 1 << 37, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for number in range(30_000):
+        place = base + (number << 21)
+        _LIBC.prctl(0x53564D41, 0, ctypes.c_ulong(place), ctypes.c_ulong(4096), str(number).ljust(70, "x").encode())
+        ctypes.c_char.from_address(place).value  # noqa: B018 (a page table for one page)
+        if number % 64 == 0:
+            yield memory
+
+
+def rules() -> Iterator[object]:
+    """Rule sets of Landlock."""
+    handled = ctypes.create_string_buffer(struct.pack("QQ", 1, 0))
+    while True:
+        fd = call_number(444, handled, 8, 0)
+        if fd < 0:
+            raise OSError(-fd, "landlock")
+        for place in ("/", "/usr", "/tmp", "/proc", "/dev", "/etc"):  # noqa: S108
+            parent = os.open(place, os.O_PATH)
+            call_number(445, fd, 1, ctypes.create_string_buffer(struct.pack("=Qi", 1, parent)), 0)
+            os.close(parent)
+        yield fd
+
+
 def contexts() -> Iterator[object]:
     """Contexts for asynchronous reads and writes: io_setup."""
     for events in (65_536, 8_192, 1_024, 128, 8, 1):
@@ -133,6 +205,11 @@ HOARDS: dict[str, Callable[[], Iterator[object]]] = {
     "poll": polls,
     "terminals": terminals,
     "directories": directories,
+    "rights": rights,
+    "watchers": watchers,
+    "messages": messages,
+    "mappings": mappings,
+    "rules": rules,
     "contexts": contexts,
     "pseudo terminals": pseudo_terminals,
     "files": files,
