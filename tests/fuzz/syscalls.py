@@ -22,6 +22,7 @@ from pathlib import Path
 import dutyfree
 from dutyfree.probe.canary import changed_settings, settings
 from dutyfree.probe.kernel_memory import MOST_BYTES, Watch
+from dutyfree.probe.table import FILES, TERMINAL, on_the_host
 from dutyfree.testing.leaks import holdings, leaked
 
 HERE = Path(__file__).parent
@@ -37,7 +38,7 @@ COUNTERS = {
     "asynchronous I/O": ("/proc/sys/fs/aio-nr", 4_096),
     "inotify and other inodes": ("/proc/sys/fs/inode-nr", 4_000_000),
 }
-"""Numbers of the whole machine, and by how much they may be higher while it runs: others use it too."""
+"""Numbers of the whole machine, and by how much they may be higher when it is over: others use it too."""
 PATIENCE_S = 20.0
 
 
@@ -115,7 +116,7 @@ def counters() -> dict[str, int]:
 
 
 async def watch(substrate: dutyfree.Substrate, found: Findings) -> None:
-    """Look at the host every second; a sibling has to do what it is asked."""
+    """Look at the host every second; a sibling has to do what it is asked, and the host can open files."""
     before = counters()
     with contextlib.closing(KernelLog()) as log:
         async with substrate.create() as sibling:
@@ -129,21 +130,33 @@ async def watch(substrate: dutyfree.Substrate, found: Findings) -> None:
                 for name, now in counters().items():
                     grown = now - before[name]
                     found.most[name] = max(found.most.get(name, 0), grown)
-                    if grown > COUNTERS[name][1]:
-                        found.wrong.append(f"{name} of the machine: {grown} more")
                 found.wrong += log.trouble()
+                if why := on_the_host(FILES + "\n" + TERMINAL)():
+                    found.wrong.append(why)
                 await asyncio.sleep(1)
 
 
 def fuzz(seconds: float, seed: int) -> Findings:
     """All of it; what was found."""
-    found, before, own = Findings(), settings(), holdings(orphans=False)
+    found, before, own, numbers = Findings(), settings(), holdings(orphans=False), counters()
     asyncio.run(play(seconds, seed, found))
+    found.wrong += stayed(numbers)
     found.wrong += [f"a setting of the machine was changed: {name}" for name in changed_settings(before)]
     found.wrong += [f"left behind: {kind} {what}" for kind, what in leaked(own, PATIENCE_S, orphans=False)]
     if found.calls == 0:
         found.wrong.append("no call was made")
     return found
+
+
+def stayed(before: dict[str, int]) -> list[str]:
+    """Tables of the machine that do not come back to where they were."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        grown = {name: now - before[name] for name, now in counters().items()}
+        more = [f"{name} of the machine: {count} more" for name, count in grown.items() if count > COUNTERS[name][1]]
+        if not more or time.monotonic() > end:
+            return more
+        time.sleep(0.5)
 
 
 async def play(seconds: float, seed: int, found: Findings) -> None:
