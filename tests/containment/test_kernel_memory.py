@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 import dutyfree
+from dutyfree.probe.agent import opened_agent
 from dutyfree.probe.kernel_memory import LIMIT_BYTES, MOST_BYTES, WAYS, Watch, hoarding
 from dutyfree.probe.scene import stage
 from dutyfree.substrates.registry import find
 
 CROWD = 16
 SLACK_BYTES = 1 << 30
+DUMPABLE = Path("/proc/sys/fs/suid_dumpable")
 
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or not find("native")[0].probe().available, reason="needs native as root: sudo make test"
@@ -58,3 +60,19 @@ def test_the_measure_sees_memory_that_only_the_kernel_holds():
         return await watch.fell(0)
 
     assert max(asyncio.run(main()) for _ in range(3)) > MOST_BYTES
+
+
+@needs_root
+@pytest.mark.slow("settings of the whole machine")
+def test_a_machine_that_dumps_setuid_programs_does_not_open_the_agent():
+    async def main():
+        async with dutyfree.connect("native") as substrate:
+            return await opened_agent(substrate)
+
+    before = DUMPABLE.read_text()
+    try:
+        DUMPABLE.write_text("1")
+        verdict = asyncio.run(main())
+    finally:
+        DUMPABLE.write_text(before)
+    assert verdict.contained is True, verdict.reason

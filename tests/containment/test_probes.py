@@ -16,10 +16,14 @@ from support.machines import ASKED as MACHINES
 import dutyfree
 from dutyfree.probe.catalogue import CATALOGUE, Probe, Verdict, judge
 from dutyfree.probe.imaged import Imaged, choose_image
+from dutyfree.probe.kernel_memory import WAYS
 from dutyfree.substrates.registry import find
 
 MISSES: dict[str, dict[str, str]] = tomllib.loads((Path(__file__).parent / "misses.toml").read_text())
 """By substrate, the numbers of what is known not to be contained or cannot be tried, with the reason; each must really fail."""
+
+GREEDY = {*WAYS, 126, 128}
+"""Seconds of all processors each; where they are not held, the whole machine feels it."""
 
 PROBED = {"native": None} | {name: MACHINES if name == "microvm" else CONTAINERS for name in MISSES}
 """Substrates, and the variable that asks for them."""
@@ -37,6 +41,7 @@ def cases() -> Iterator[object]:
             miss = MISSES.get(name, {}).get(str(probe.id))
             marks = [pytest.mark.skipif(not found.available, reason=reason)]
             marks += [pytest.mark.xfail(strict=True, reason=miss)] if miss else []
+            marks += [pytest.mark.slow("what takes kernel memory or whole tables")] if probe.id in GREEDY else []
             yield pytest.param(name, probe, id=f"{name}-{probe.label}", marks=marks)
 
 

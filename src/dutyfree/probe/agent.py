@@ -156,6 +156,7 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
 
 PROBES = (
     Probe(id=127, name="bound-agent", group="interference", run=bound_agent),
+    Probe(id=128, name="relays-of-processes", group="interference", run=relays),
     Probe(id=129, name="owner-known-inside", group="escape", run=known),
     Probe(id=131, name="opened-agent", group="interference", run=opened_agent),
 )
