@@ -25,6 +25,10 @@ MISSES: dict[str, dict[str, str]] = tomllib.loads((Path(__file__).parent / "miss
 GREEDY = {*WAYS, 126, 128}
 """Seconds of all processors each; where they are not held, the whole machine feels it."""
 
+NEW = {*range(119, 135), *range(139, 144)}
+TRIED = {"docker": NEW - {128, 132, 140}, "docker?profile=hardened": {119, 120, 121, 122, 123}}
+"""Of the new ones, what has been run on others than native: of the rest no miss is known yet."""
+
 PROBED = {"native": None} | {name: MACHINES if name == "microvm" else CONTAINERS for name in MISSES}
 """Substrates, and the variable that asks for them."""
 
@@ -40,6 +44,11 @@ def cases() -> Iterator[object]:
         for probe in CATALOGUE:
             miss = MISSES.get(name, {}).get(str(probe.id))
             marks = [pytest.mark.skipif(not found.available, reason=reason)]
+            if variable and probe.id in NEW - TRIED.get(name, set()):
+                untried = (
+                    f"{name}: not seen yet, so no miss is written down: dutyfree probe -s '{name}' --only {probe.id}"
+                )
+                marks.append(pytest.mark.skip(reason=untried))
             marks += [pytest.mark.xfail(strict=True, reason=miss)] if miss else []
             marks += [pytest.mark.slow("what takes kernel memory or whole tables")] if probe.id in GREEDY else []
             yield pytest.param(name, probe, id=f"{name}-{probe.label}", marks=marks)

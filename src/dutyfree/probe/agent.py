@@ -159,4 +159,5 @@ PROBES = (
     Probe(id=128, name="relays-of-processes", group="interference", run=relays),
     Probe(id=129, name="owner-known-inside", group="escape", run=known),
     Probe(id=131, name="opened-agent", group="interference", run=opened_agent),
+    Probe(id=132, name="ids-of-other-owners", group="interference", run=ids),
 )

@@ -36,7 +36,8 @@ WAYS = {
     133: ("file-locks", ["locks"]),
     134: ("access-lists", ["access lists"]),
     139: ("poll-tables", ["poll"]),
-    141: ("socket-options", ["memberships", "keys", "filters"]),
+    140: ("directory-caches", ["directories"]),
+    141: ("socket-options", ["memberships", "keys"]),
     143: ("charged-objects", ["rights", "watchers", "messages", "mappings", "rules"]),
 }
 """By number: the name, and the attempts, each in a sandbox of its own."""

@@ -16,7 +16,7 @@ from dutyfree.core.contract import Sandbox, Substrate
 from dutyfree.core.errors import DutyfreeError
 from dutyfree.core.spec import Spec
 from dutyfree.probe.exhaustion import judged
-from dutyfree.probe.scene import need, stage
+from dutyfree.probe.scene import need, shares_kernel, stage
 from dutyfree.probe.strain import while_full
 from dutyfree.probe.verdict import Probe, Verdict, broke, held
 
@@ -34,11 +34,6 @@ if made != 0: raise OSError(ctypes.get_errno(), "io_setup")
 """
 TERMINAL = "import os; os.openpty()"
 FILES = "import os; [os.open('/dev/null', os.O_RDONLY) for _ in range(256)]"
-FILTER = """
-import ctypes, socket, struct
-code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 65535) * 64)
-socket.socket(2, 2).setsockopt(1, 26, struct.pack("HxxxxxxP", 64, ctypes.addressof(code)))
-"""
 FLOW = """
 import socket, struct
 asked = b"\\0" * 15 + b"\\1" + struct.pack("!I", 0) + struct.pack("BBHHHI", 0, 1, 1, 6, 60, 0)
@@ -105,6 +100,16 @@ def _unwritten(fd: int) -> int:
     return found[1] + found[2]
 
 
+async def filters(substrate: Substrate) -> Verdict:
+    """124: compiled filters, for which the machine has one bound; a machine was lost when thousands were freed at once."""
+    async with stage(substrate) as box:
+        said = (await box.attempt("hoard", what=["filters"], most_bytes=_STOP_BYTES, seconds=10)).said
+        need(bool(said), "the attempt did not report")
+        if said["steps"] and shares_kernel(substrate):
+            return broke(f"{said['steps']} filters were compiled in the host's kernel, of bpf_jit_limit")
+        return held(f"{said['steps']} filters in a kernel of its own" if said["steps"] else said["why"])
+
+
 async def flush(substrate: Substrate) -> Verdict:
     """130: what others wrote is written out when they want it, and not when somebody inside asks for that."""
     for place in ("/usr/local", "/var/tmp", tempfile.gettempdir()):  # noqa: S108 - the first that is on the disk of /usr
@@ -126,7 +131,7 @@ async def flush(substrate: Substrate) -> Verdict:
 
 PROBES = (
     Probe(id=123, name="aio-contexts", group="exhaustion", run=_holding(["contexts"], CONTEXT)),
-    Probe(id=124, name="filters-of-sockets", group="exhaustion", run=_holding(["filters", "small filters"], FILTER)),
+    Probe(id=124, name="filters-of-sockets", group="exhaustion", run=filters),
     Probe(id=125, name="terminals", group="exhaustion", run=_holding(["pseudo terminals"], TERMINAL)),
     Probe(id=126, name="open-files", group="exhaustion", run=_holding(["files"], FILES, processes=250, seconds=20)),
     Probe(id=130, name="host-disks-flushed", group="interference", run=flush),
