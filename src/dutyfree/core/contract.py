@@ -260,7 +260,6 @@ class Sandbox(Belonging, ABC):
         """Open a persistent shell."""
         raise self._unsupported("shell")
 
-    @abstractmethod
     async def read(
         self, path: Inside, *, offset: int = 0, length: int | None = None, user: User | None = None
     ) -> bytes:
@@ -270,47 +269,48 @@ class Sandbox(Belonging, ABC):
         user's. None: the spec's user, else the image's, else root. Raises `Misuse` for a user the sandbox does not know,
         `Unsupported` where `capabilities.users` is False.
         """
+        raise self._unsupported("read")
 
-    @abstractmethod
     async def write(
         self, path: Inside, data: Content, *, mode: int = 0o644, append: bool = False, user: User | None = None
     ) -> None:
         """Create or replace a file, with the directories above it. Not atomic for readers inside the sandbox."""
+        raise self._unsupported("write")
 
-    @abstractmethod
     async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
         """What is there; FileNotFoundError if nothing is."""
+        raise self._unsupported("stat")
 
-    @abstractmethod
     async def list(self, path: Inside, *, limit: int = 100_000, user: User | None = None) -> list[FileInfo]:
         """A directory's entries, sorted by name; at most `limit`, else `Misuse` (list a smaller directory)."""
+        raise self._unsupported("list")
 
-    @abstractmethod
     async def mkdir(self, path: Inside, *, mode: int = 0o755, user: User | None = None) -> None:
         """Make a directory and those above it; fine if it is there already."""
+        raise self._unsupported("mkdir")
 
-    @abstractmethod
     async def remove(self, path: Inside, *, recursive: bool = False, user: User | None = None) -> None:
         """Remove a file, a link (never what it points to) or a directory."""
+        raise self._unsupported("remove")
 
-    @abstractmethod
     async def rename(self, source: Inside, target: Inside, *, user: User | None = None) -> None:
         """As rename(2): replaces a file at `target`."""
+        raise self._unsupported("rename")
 
-    @abstractmethod
     async def upload(self, local: Path | str, remote: Inside) -> None:
         """Copy a local file or tree into the sandbox, at exactly `remote`. Modes and links are kept, owners not.
 
         This and `download` act for the sandbox's owner: no permission bit inside stops them.
         """
+        raise self._unsupported("upload")
 
-    @abstractmethod
     async def download(self, remote: Inside, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
         """Copy a file or tree out, to exactly `local`, which must not exist.
 
         Nothing outside `local` is ever written, whatever the sandbox answers: files, directories and links that stay
         inside only; devices, fifos and sockets are left out.
         """
+        raise self._unsupported("download")
 
     async def expose(self, port: int) -> Forward:
         """Relay a port of the host's loopback to `port` inside the sandbox."""

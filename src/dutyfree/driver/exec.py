@@ -107,8 +107,8 @@ class ExecSandbox(FilesByRun, DriverSandbox):
 
     async def _execute(self, body: Body, lost: asyncio.Future[str], call: ExecCall, sink: Sink) -> ExecEnd:
         """Make the body's exec call, cut off when the sandbox ends or is reset."""
-        if lost.done() or self._end is not None:
-            raise self._gone(lost.result() if lost.done() else body.ended or "it was destroyed")
+        if lost.done():
+            raise self._gone(lost.result())
         work = asyncio.ensure_future(body.execute(call, sink))
         try:
             await asyncio.wait([work, lost], return_when="FIRST_COMPLETED")  # type: ignore[type-var]
