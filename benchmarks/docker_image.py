@@ -18,10 +18,10 @@ def rootfs_tar(work: Path) -> tuple[Path, str]:
     store = Store.default()
     try:
         key = store.named("bench")
-        if key is not None and store.hold(key):
+        if key is not None and store.images.hold(key):
             manifest = store.manifest(key)
             if manifest is not None and len(manifest.layers) == 1:
-                return _pack(store.layer_paths(manifest)[0], work), "the bench image"
+                return _pack(store.images.layer_paths(manifest)[0], work), "the bench image"
         return _pack(_assemble(work / "rootfs"), work), "bash and coreutils of this machine"
     finally:
         store.close()

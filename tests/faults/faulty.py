@@ -185,10 +185,10 @@ def store(tree):
     place = Store.default()
     try:
         for name in ("one", "two"):
-            place.give_name(name, import_directory(place, tree).key)
+            place.names.give(name, import_directory(place, tree).key)
             (tree / "d" / "file").write_text(name)
-        place.retire(place.named("one"))
-        place.sweep()
+        place.images.retire(place.named("one"))
+        place.images.sweep()
     except (OSError, dutyfree.DutyfreeError) as error:
         say(refused="store", error=type(error).__name__)
     finally:

@@ -50,10 +50,10 @@ def main():
     except (DutyfreeError, OSError):
         return 3
     left[0] = 0  # what follows only looks
-    assert store.hold(manifest.key)
+    assert store.images.hold(manifest.key)
     for path in sorted(store.layers.path(manifest.layers[0]).joinpath("d").iterdir()):
         sys.stdout.write(path.read_text() + "\n")
-    store.sweep()
+    store.images.sweep()
     store.close()
     assert not list((store.root / "building").glob("*")), "a half-built image is left"
     return 0

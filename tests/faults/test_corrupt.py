@@ -44,20 +44,20 @@ def damage(path: Path, name: str) -> None:
 @pytest.mark.parametrize("which", ["images/*/image.json", "layers/*/layer.json", "paths/*"])
 def test_a_damaged_file_of_the_store_costs_that_image_at_most(which, name, tree, tmp_path):
     store = Store(tmp_path / "store")
-    store.give_name("mine", import_directory(store, tree).key)
-    store.note(tree, [1, 2, 3], "key")
+    store.names.give("mine", import_directory(store, tree).key)
+    store.names.note(tree, [1, 2, 3], "key")
     store.close()
     (path,) = store.root.glob(which)
     damage(path, name)
 
     later = Store(store.root)
-    later.recall(tree)
+    later.names.recall(tree)
     list(verify(later))
-    later.manifests()
-    collect(later)
+    later.images.manifests()
+    collect(later.images)
     with contextlib.suppress(dutyfree.DutyfreeError):
         resolve("mine", later)
-    later.give_name("mine", import_directory(later, tree).key)
+    later.names.give("mine", import_directory(later, tree).key)
     assert (resolve("mine", later).layers[0] / "etc/file").read_text() == "content"
     later.close()
 

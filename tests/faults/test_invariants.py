@@ -83,7 +83,7 @@ def damage(home):
     """Layers that are not what they were, and what a dead builder left after the next one's sweep."""
     store = Store(home)
     try:
-        store.sweep()
+        store.images.sweep()
         found = [f"layer {one.layer.key}" for one in verify(store) if one.intact is False]
         for name in ("building", "trash", "disks"):
             found += [f"{name}/{one}" for one in os.listdir(home / name)] if (home / name).exists() else []

@@ -62,17 +62,17 @@ def steps(act: Callable[[Path], None], tmp_path: Path) -> int:
 def check(root: Path) -> Store:
     """What a process that comes later finds."""
     store = Store(root)
-    store.sweep()
+    store.images.sweep()
     for place in ("building", "trash"):
         assert not (root / place).exists() or os.listdir(root / place) == []
     assert all(verdict.intact for verdict in verify(store))
     used = set()
-    for manifest in store.manifests():
+    for manifest in store.images.manifests():
         used.update(manifest.layers)
-        assert all(path.is_dir() for path in store.layer_paths(manifest))
+        assert all(path.is_dir() for path in store.images.layer_paths(manifest))
         assert not manifest.temporary
     assert {found.key for found in store.layers.all()} == used
-    assert all(store.manifest(key) is not None for name, key in store.names().items())
+    assert all(store.manifest(key) is not None for name, key in store.names.all().items())
     return store
 
 
@@ -98,7 +98,7 @@ def every(act: Callable[[Path], None], tmp_path: Path) -> list[Path]:
 def test_an_import_killed_anywhere_leaves_no_half_layer_and_can_be_done_again(image: Path, tmp_path: Path):
     def act(root: Path) -> None:
         store = Store(root)
-        store.give_name("mine", import_path(store, image).key)
+        store.names.give("mine", import_path(store, image).key)
 
     for root in every(act, tmp_path):
         store = check(root)
@@ -122,8 +122,8 @@ def test_snapshots_killed_anywhere_are_there_or_not(image: Path, tmp_path: Path)
 
     for root in every(act, tmp_path):
         store = check(root)
-        assert set(store.names()) <= {"snapshot:kept"}
-        for name in store.names():
+        assert set(store.names.all()) <= {"snapshot:kept"}
+        for name in store.names.all():
             assert len(resolve(name, store).layers) == 3
         store.close()
 
@@ -131,12 +131,12 @@ def test_snapshots_killed_anywhere_are_there_or_not(image: Path, tmp_path: Path)
 def test_collecting_killed_anywhere_leaves_whole_images(image: Path, tmp_path: Path):
     def act(root: Path) -> None:
         store = Store(root)
-        store.give_name("mine", import_path(store, image).key)
+        store.names.give("mine", import_path(store, image).key)
         for name in ("one", "two"):
             with store.draft_layer() as draft:
                 (draft.rootfs / name).write_text("x" * 100)
                 store.save_snapshot(name, (store.publish_layer(draft, durable=False),))
-        collect(store, keep_bytes=10)
+        collect(store.images, keep_bytes=10)
 
     for root in every(act, tmp_path):
         check(root).close()
@@ -153,7 +153,7 @@ def test_many_processes_may_import_remove_and_collect_at_once(image: Path, tmp_p
         for turn in range(6):
             path = (image, other)[(seed + turn) % 2]
             found = resolve_held(store, path)
-            assert all(any(place.iterdir()) for place in store.layer_paths(found))
+            assert all(any(place.iterdir()) for place in store.images.layer_paths(found))
             with store.draft_layer() as draft:
                 (draft.rootfs / "own").write_text(f"{seed} {turn}")
                 key = store.publish_layer(draft, durable=False)
@@ -181,5 +181,5 @@ def resolve_held(store: Store, path: Path) -> Manifest:
     """Import an image and hold it; another's collector may come between, then once more."""
     while True:
         found = import_path(store, path)
-        if store.hold(found.key):
+        if store.images.hold(found.key):
             return found

@@ -153,7 +153,7 @@ def test_a_native_sandbox_starts_from_it_where_and_as_whom_it_says(
     import asyncio
 
     docker(engine, "save", "-o", str(tmp_path / "saved.tar"), TAG)
-    store.give_name("mine", import_path(store, tmp_path / "saved.tar").key)
+    store.names.give("mine", import_path(store, tmp_path / "saved.tar").key)
     monkeypatch.setenv("DUTYFREE_HOME", str(store.root))
     told, listing = asyncio.run(_look(store))
     assert told.splitlines()[:7] == [b"/made/by/workdir", b"1000", b"1001", b"hello world", b"3", b"3", b"2"]
@@ -162,7 +162,7 @@ def test_a_native_sandbox_starts_from_it_where_and_as_whom_it_says(
 
 def test_what_is_exported_again_is_the_same_tree(engine: str, built: Path, store: Store, tmp_path: Path):
     docker(engine, "save", "-o", str(tmp_path / "saved.tar"), TAG)
-    store.give_name("mine", import_path(store, tmp_path / "saved.tar").key)
+    store.names.give("mine", import_path(store, tmp_path / "saved.tar").key)
     image: Image = resolve("mine", store)
     with (tmp_path / "flat.tar").open("wb") as file:
         for piece in rootfs_tar(image):

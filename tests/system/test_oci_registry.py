@@ -66,7 +66,7 @@ def pull(store: Store, text: str, *, credential: Credential | None = None, platf
 
 
 def shown(store: Store, manifest: Manifest) -> set[str]:
-    return {place for place, _ in View(store.layer_paths(manifest)).walk()}
+    return {place for place, _ in View(store.images.layer_paths(manifest)).walk()}
 
 
 def downloads(store: Store) -> list[str]:
@@ -210,8 +210,8 @@ def test_wrong_bytes_are_refused_and_leave_nothing(host: str, store: Store, layo
     push(host, "r", "wrong", layout)
     with Front(host, spoil=True) as front, pytest.raises(Misuse, match="damaged"):
         pull(store, f"{front.host}/r:wrong")
-    assert store.manifests() == []
-    store.sweep()
+    assert store.images.manifests() == []
+    store.images.sweep()
     assert os.listdir(store.root / "layers") == []
     assert len(downloads(store)) <= 1  # the other layer, whole
 
@@ -243,7 +243,7 @@ def test_what_a_killed_pull_fetched_is_continued(host: str, store: Store, layout
     with Front(host) as front:
         assert "big" in shown(store, pull(store, f"{front.host}/r:kill"))
     assert front.ranges == ["bytes=65536-"]
-    store.sweep()
+    store.images.sweep()
     assert os.listdir(store.root / "building") == []
     assert downloads(store) == []
 

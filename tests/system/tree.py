@@ -57,7 +57,7 @@ def of_export(path: Path) -> dict[str, tuple]:
 
 def of_store(store: Store, manifest: Manifest) -> dict[str, tuple]:
     found: dict[str, tuple] = {}
-    for name, entry in View(store.layer_paths(manifest)).walk():
+    for name, entry in View(store.images.layer_paths(manifest)).walk():
         if name in MADE_BY_THE_ENGINE:
             continue
         status = entry.status

@@ -134,7 +134,7 @@ def _verify(store: Store, args: argparse.Namespace) -> int:
             print(f"{verdict.layer.key[:12]}  {human(verdict.layer.size_bytes)}  {word}  ({used})")
         if verdict.intact is False:
             broken.update(verdict.images)
-    lost = [name for name, key in store.names().items() if key != ALIAS and store.manifest(key) is None]
+    lost = [name for name, key in store.names.all().items() if key != ALIAS and store.manifest(key) is None]
     lost = [name for name in lost if args.name in (None, name)]
     damaged = sum(verdict.intact is False for verdict in verdicts) + len(lost)
     if args.json:
@@ -155,7 +155,7 @@ def _gc(store: Store, args: argparse.Namespace) -> int:
     from dutyfree.image.collect import collect  # noqa: PLC0415 (as in _build)
 
     keep = store.limit_bytes if args.keep_bytes is None else args.keep_bytes
-    done = collect(store, keep_bytes=keep, older_than_s=args.older_than)
+    done = collect(store.images, keep_bytes=keep, older_than_s=args.older_than)
     for manifest in done.removed:
         print(f"removed {manifest.key[:12]}  {manifest.kind}  {printable(manifest.source)}")
     print(f"{human(done.before_bytes)} before, {human(done.after_bytes)} now")

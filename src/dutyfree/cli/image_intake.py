@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from dutyfree.cli.words import human, printable, size
 from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.image.catalogue import release
-from dutyfree.image.place import Progress, ignore
 from dutyfree.image.resolve import check_name
+from dutyfree.image.root import Progress, ignore
 from dutyfree.image.store import Manifest, Store
 
 if TYPE_CHECKING:
@@ -189,9 +189,9 @@ def _from_engine(store: Store, kind: str, image: str, args: argparse.Namespace, 
 
 def _keep(store: Store, name: str, manifest: Manifest) -> int:
     before = store.named(name)
-    if not store.hold(manifest.key):
+    if not store.images.hold(manifest.key):
         raise Unavailable(f"another process collected {name!r} before it had its name; ask again", step="image")
-    store.give_name(name, manifest.key)
+    store.names.give(name, manifest.key)
     if before is not None and before != manifest.key and store.manifest(before) is not None:
         release(store, before)
     for note in manifest.notes:

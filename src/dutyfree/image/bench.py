@@ -130,12 +130,12 @@ def _from_packages(store: Store, tool: Tool, *, progress: Progress, force: bool)
         raise Unavailable("this machine has no apt sources of its own release to build from")
     wanted = recipe(tool, origin)
     before = _own_key(store)
-    manifest = store.whole(before) if before is not None else None
+    manifest = store.images.whole(before) if before is not None else None
     if manifest is not None and manifest.recipe == wanted and not force:
         return Built(tool=tool, manifest=manifest, cached=True, notes=manifest.notes)
     about = About(kind="bench", source=f"{tool} {origin.suite} {origin.architecture}", recipe=wanted)
     manifest = (_mmdebstrap if tool == "mmdebstrap" else _debootstrap)(store, origin, about, progress)
-    store.give_name(NAME, manifest.key)
+    store.names.give(NAME, manifest.key)
     if before is not None:
         release(store, before)
     return Built(tool=tool, manifest=manifest, cached=False, notes=manifest.notes)
@@ -149,7 +149,7 @@ def _own_key(store: Store) -> str | None:
 
 def _from_host(store: Store) -> Built:
     before, cached = _own_key(store), store.named(NAME) == ALIAS
-    store.give_name(NAME, ALIAS)
+    store.names.give(NAME, ALIAS)
     if before is not None:
         release(store, before)
     lacking = [name for name in ("python3", "git", "pytest") if not Path("/usr/bin", name).exists()]
@@ -160,7 +160,7 @@ def _from_host(store: Store) -> Built:
 
 
 def _mmdebstrap(store: Store, origin: Sources, about: About, progress: Progress) -> Manifest:
-    with store.building() as building:
+    with store.images.building() as building:
         archive, listing = building.path / "bench.tar", building.path / "sources.list"
         listing.write_text("".join(f"{line}\n" for line in origin.lines))
         command = [
@@ -183,7 +183,7 @@ def _mmdebstrap(store: Store, origin: Sources, about: About, progress: Progress)
 def _debootstrap(store: Store, origin: Sources, about: About, progress: Progress) -> Manifest:
     if os.geteuid() != 0:
         raise Unavailable("debootstrap needs root", enable="sudo dutyfree image build bench")
-    with store.building() as building:
+    with store.images.building() as building:
         root = building.path / "debootstrap"
         command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", origin.suite]
         _run([*command, os.fspath(root), origin.mirror], progress=progress, lock_fd=building.lock_fd)

@@ -30,10 +30,10 @@ class Row:
 
 def catalogue(store: Store) -> list[Row]:
     """Every name, then every image without one."""
-    manifests = {manifest.key: manifest for manifest in store.manifests()}
+    manifests = {manifest.key: manifest for manifest in store.images.manifests()}
     host = next((manifest for manifest in reversed(manifests.values()) if manifest.kind == "host"), None)
     rows, named = [], set()
-    for name, key in store.names().items():
+    for name, key in store.names.all().items():
         manifest = host if key == ALIAS else manifests.get(key)
         if manifest is not None:
             rows.append(_row(name, manifest))
@@ -52,7 +52,7 @@ def remove(store: Store, name: str) -> bool:
     False: it is still in use, and is deleted once its last user ended. Raises Misuse for what is not here.
     """
     if (key := store.named(name)) is not None:
-        store.drop_name(name)
+        store.names.drop(name)
         return True if key == ALIAS else release(store, key)
     matches = [row for row in catalogue(store) if _is_meant(row, name)]
     if not matches:
@@ -67,7 +67,7 @@ def remove(store: Store, name: str) -> bool:
 
 def release(store: Store, key: str) -> bool:
     """Delete an image unless a name stands for it. False: somebody still uses it, so it goes later."""
-    return True if key in store.names().values() else store.retire(key)
+    return True if key in store.names.all().values() else store.images.retire(key)
 
 
 def _is_meant(row: Row, name: str) -> bool:

@@ -10,13 +10,10 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import Misuse
-
-if TYPE_CHECKING:
-    from dutyfree.image.images import Images, Manifest
+from dutyfree.image.images import Images, Manifest
 
 SETTING = "DUTYFREE_STORE_BYTES"
 
@@ -47,41 +44,41 @@ def limit(environ: Mapping[str, str]) -> int | None:
     return parse_size(text, SETTING) if text else None
 
 
-def stored_bytes(store: Images) -> int:
+def stored_bytes(images: Images) -> int:
     """File content in all layers."""
-    return sum(layer.size_bytes for layer in store.layers.all())
+    return sum(layer.size_bytes for layer in images.layers.all())
 
 
 def collect(
-    store: Images, *, keep_bytes: int | None = None, older_than_s: float | None = None, spare: str | None = None
+    images: Images, *, keep_bytes: int | None = None, older_than_s: float | None = None, spare: str | None = None
 ) -> Collected:
     """Remove what is garbage anyway, then what is too old, then as much as is too much. `spare` is a key that stays."""
-    before = stored_bytes(store)
-    store.sweep()
+    before = stored_bytes(images)
+    images.sweep()
     removed = []
     now = time.time()
-    for used_s, manifest in _idle(store, spare):
+    for used_s, manifest in _idle(images, spare):
         old = older_than_s is not None and now - used_s > older_than_s
-        large = keep_bytes is not None and stored_bytes(store) > keep_bytes
-        if (old or large) and _remove(store, manifest):
+        large = keep_bytes is not None and stored_bytes(images) > keep_bytes
+        if (old or large) and _remove(images, manifest):
             removed.append(manifest)
-    return Collected(removed=tuple(removed), before_bytes=before, after_bytes=stored_bytes(store))
+    return Collected(removed=tuple(removed), before_bytes=before, after_bytes=stored_bytes(images))
 
 
-def _idle(store: Images, spare: str | None) -> list[tuple[float, Manifest]]:
+def _idle(images: Images, spare: str | None) -> list[tuple[float, Manifest]]:
     """What nobody named, least recently used first."""
-    named = {key for name, key in store.names().items() if not name.startswith(SNAPSHOT_PREFIX)}
+    named = {key for name, key in images.names.all().items() if not name.startswith(SNAPSHOT_PREFIX)}
     found = []
-    for manifest in store.manifests():
-        used_s = store.used_s(manifest.key)
+    for manifest in images.manifests():
+        used_s = images.used_s(manifest.key)
         if manifest.key not in named and manifest.key != spare and not manifest.temporary and used_s is not None:
             found.append((used_s, manifest))
     return sorted(found, key=lambda item: item[0])
 
 
-def _remove(store: Images, manifest: Manifest) -> bool:
-    if not store.retire(manifest.key, only_if_idle=True):
+def _remove(images: Images, manifest: Manifest) -> bool:
+    if not images.retire(manifest.key, only_if_idle=True):
         return False
     if manifest.kind == "snapshot":
-        store.drop_name(manifest.source, only=manifest.key)
+        images.names.drop(manifest.source, only=manifest.key)
     return True

@@ -147,8 +147,8 @@ def provide(store: Store, root: Path = Path("/")) -> tuple[Manifest, Skeleton]:
     key = skeleton.key
     with store.exclusive(key):
         manifest = store.manifest(key)
-        if manifest is not None and not is_whole(skeleton, store.layer_paths(manifest)[0]):
-            store.retire(key)
+        if manifest is not None and not is_whole(skeleton, store.images.layer_paths(manifest)[0]):
+            store.images.retire(key)
             store.layers.discard(key)
             manifest = None
         if manifest is None:
@@ -164,11 +164,11 @@ def _build(store: Store, skeleton: Skeleton, key: str, root: Path) -> Manifest:
         size_bytes=sum(len(entry.data) for entry in skeleton.entries if entry.kind == "file"),
         source=os.fspath(root),
     )
-    with store.building() as building:
+    with store.images.building() as building:
         write(skeleton, building.rootfs)
         # Not forced to disk: `is_whole` notices, and this is on the way to somebody's first sandbox.
         manifest = store.publish(building, manifest, durable=False)
-    for other in store.manifests():
+    for other in store.images.manifests():
         if other.kind == "host" and other.key != key:
-            store.retire(other.key, only_if_idle=True)
+            store.images.retire(other.key, only_if_idle=True)
     return manifest

@@ -18,16 +18,15 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from dutyfree.core import fault
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import Unavailable
-from dutyfree.image.collect import collect
 from dutyfree.image.layer import Layers
 from dutyfree.image.names import Names
-from dutyfree.image.place import Building, delete, scan, try_lock
+from dutyfree.image.root import Building, StoreRoot, delete, scan, try_lock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,14 +59,13 @@ class Manifest:
     """What was left out or changed on the way in, for people."""
 
 
-class Images(Names):
+class Images:
     """The images below one root, without what makes snapshots of them."""
 
-    def __init__(self, root: Path, *, limit_bytes: int | None = None) -> None:
-        super().__init__(root)
-        self.limit_bytes = limit_bytes
-        """What nobody named and nobody uses goes, when there is more than this."""
-        self.layers = Layers(self)
+    def __init__(self, root: StoreRoot, layers: Layers, names: Names) -> None:
+        self.root = root
+        self.names = names
+        self.layers = layers
         self._held: dict[str, int] = {}
         self._guard = threading.Lock()
         self._manifests: dict[tuple[int, int], Manifest | None] = {}
@@ -75,7 +73,7 @@ class Images(Names):
 
     def directory(self, key: str) -> Path:
         """Where the image with that key is, or would be."""
-        return self.root / "images" / key
+        return self.root.path / "images" / key
 
     def layer_paths(self, manifest: Manifest) -> tuple[Path, ...]:
         """The directories an image is mounted from, uppermost first."""
@@ -92,7 +90,7 @@ class Images(Names):
 
     def manifests(self) -> list[Manifest]:
         """Every image here, oldest first."""
-        found = [self._read(Path(entry.path)) for entry in scan(self.root / "images")]
+        found = [self._read(Path(entry.path)) for entry in scan(self.root.path / "images")]
         return sorted((m for m in found if m is not None), key=lambda m: m.made_s)
 
     def _read(self, directory: Path) -> Manifest | None:
@@ -135,6 +133,18 @@ class Images(Names):
                 os.utime(fd)  # when it was last used, for the collector
             return True
 
+    def let_go(self, key: str) -> None:
+        """Stop holding an image."""
+        with self._guard:
+            if (fd := self._held.pop(key, None)) is not None:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Give up every image held."""
+        with self._guard:
+            while self._held:
+                os.close(self._held.popitem()[1])
+
     def _keep(self, key: str, fd: int) -> None:
         if (old := self._held.pop(key, None)) is not None:
             os.close(old)
@@ -147,38 +157,20 @@ class Images(Names):
             return False
         return os.path.samestat(there, os.fstat(fd))
 
-    def publish(self, building: Building, manifest: Manifest, *, durable: bool = True) -> Manifest:
-        """Make what was built an image of one layer. If there is one with that key already, that one stays.
+    def save(self, manifest: Manifest, *, durable: bool = True) -> None:
+        """Make a stack of layers that we hold an image."""
+        self.root.prepare()
+        with self.root.locked():
+            self.write(manifest, durable=durable)
 
-        durable: on disk before it is visible, so that not even a power cut leaves half of it.
-        """
-        layer = self.layers.publish(building, key=manifest.key, durable=durable, source=manifest.source)
-        try:
-            return self.save(replace(manifest, layers=(layer.key,)), durable=durable)
-        finally:
-            self.layers.release(layer.key)
-
-    def save(self, manifest: Manifest, *, name: str | None = None, durable: bool = True) -> Manifest:
-        """Make a stack of layers that we hold an image, and perhaps give it a name with the same breath."""
-        self.prepare()
-        with self.locked():
-            self._save(manifest, durable=durable)
-            if name is not None:
-                self.point(name, manifest.key)
-        self._tidy(manifest.key)
-        return manifest
-
-    def _tidy(self, spare: str) -> None:
-        if self.limit_bytes is not None:
-            collect(self, keep_bytes=self.limit_bytes, spare=spare)
-
-    def _save(self, manifest: Manifest, *, durable: bool) -> None:
+    def write(self, manifest: Manifest, *, durable: bool) -> None:
+        """The same, under the store's lock."""
         for key in manifest.layers:
             if not self.layers.path(key).exists():
                 raise Unavailable(
                     f"layer {key[:12]} of {manifest.source} was removed meanwhile; ask again", step="image"
                 )
-        fresh = self.fresh()
+        fresh = self.root.fresh()
         fresh.mkdir(mode=0o711)
         with (fresh / "image.json").open("w") as file:
             file.write(json.dumps(asdict(manifest), indent=1, default=dict) + "\n")
@@ -196,11 +188,11 @@ class Images(Names):
 
     @contextlib.contextmanager
     def building(self) -> Iterator[Building]:
-        """As in `Place`; the first of a process sweeps what dead ones left."""
+        """A directory to build in, as the root's; the first of a process sweeps what dead ones left."""
         if not self._swept:
             self._swept = True
             self.sweep()
-        with super().building() as building:
+        with self.root.building() as building:
             yield building
 
     def retire(self, key: str, *, only_if_idle: bool = False) -> bool:
@@ -209,7 +201,7 @@ class Images(Names):
         It is then deleted, with the layers only it has, by the first sweep after the last user ended; with
         `only_if_idle`, it stays as it is.
         """
-        with self.locked():
+        with self.root.locked():
             try:
                 fd = os.open(self.directory(key), os.O_RDONLY | os.O_DIRECTORY)
             except FileNotFoundError:
@@ -218,7 +210,7 @@ class Images(Names):
                 idle = try_lock(fd)
                 if idle or not only_if_idle:
                     fault.at("dutyfree.store.retire", key)
-                    self.discard(self.directory(key))
+                    self.root.discard(self.directory(key))
             finally:
                 os.close(fd)
         self.sweep()
@@ -226,24 +218,24 @@ class Images(Names):
 
     def sweep(self) -> None:
         """Delete what dead processes left, what was removed, and what nothing refers to; nothing that is in use."""
-        if not self.root.exists():
+        if not self.root.path.exists():
             return
-        self.prepare()
-        with self.locked():
+        self.root.prepare()
+        with self.root.locked():
             self._discard_abandoned()
-        super().sweep()
+        self.root.sweep()
         # Removed images are gone now, so the layers only they had can go too.
-        with self.locked():
+        with self.root.locked():
             self.layers.discard_unused(self._used())
-        super().sweep()
+        self.root.sweep()
 
     def _discard_abandoned(self) -> None:
         """Names and snapshots that lost each other, temporary ones whose saver is dead, images of an earlier form."""
-        for name, key in self.names().items():
+        for name, key in self.names.all().items():
             if name.startswith(SNAPSHOT_PREFIX) and not self.directory(key).exists():
-                (self.root / "names" / name).unlink(missing_ok=True)
-        named = set(self.names().values())
-        for entry in scan(self.root / "images"):
+                (self.root.path / "names" / name).unlink(missing_ok=True)
+        named = set(self.names.all().values())
+        for entry in scan(self.root.path / "images"):
             manifest = self._read(Path(entry.path))
             if manifest is not None and (
                 manifest.kind != "snapshot" or (manifest.key in named and not manifest.temporary)
@@ -252,15 +244,15 @@ class Images(Names):
             fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 if try_lock(fd):
-                    if manifest is not None and self.named(manifest.source) == manifest.key:
-                        (self.root / "names" / manifest.source).unlink()
-                    self.discard(Path(entry.path))
+                    if manifest is not None and self.names.named(manifest.source) == manifest.key:
+                        (self.root.path / "names" / manifest.source).unlink()
+                    self.root.discard(Path(entry.path))
             finally:
                 os.close(fd)
 
     def _used(self) -> set[str]:
         """The layers of every image, also of those that were removed and still have users."""
-        found = (*scan(self.root / "images"), *scan(self.root / "trash"))
+        found = (*scan(self.root.path / "images"), *scan(self.root.path / "trash"))
         manifests = (self._read(Path(entry.path)) for entry in found)
         return {key for manifest in manifests if manifest is not None for key in manifest.layers}
 

@@ -19,7 +19,7 @@ from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.image import rootfs as image_rootfs
 from dutyfree.image.archive import MAX_BYTES, Unpacked, unpack
 from dutyfree.image.oci.intake import import_path
-from dutyfree.image.place import Building, Progress, ignore
+from dutyfree.image.root import Building, Progress, ignore
 from dutyfree.image.store import Manifest, Store
 from dutyfree.image.stream import Ahead, Hashed, Told, decompressed, from_directory
 
@@ -64,10 +64,10 @@ def import_archive(
         progress.expect(2 * before[2])
         key = _key(_digest(file, progress))
         with store.exclusive(key):
-            manifest = store.whole(key)
+            manifest = store.images.whole(key)
             if manifest is None:
                 file.seek(0)
-                with store.building() as building:
+                with store.images.building() as building:
                     with contextlib.closing(Ahead(decompressed(file, Told(file, progress)))) as ahead:
                         result = unpack(ahead, building.rootfs, max_bytes=max_bytes)
                     if stamp(os.fstat(file.fileno())) != before:
@@ -90,7 +90,7 @@ def import_directory(
     """A frozen copy of a directory, as an image. Blocks."""
     about = about or About(kind="directory", source=os.fspath(path))
     image_rootfs.check(path, name=os.fspath(path), imported=True)
-    with store.building() as building, from_directory(path) as stream:
+    with store.images.building() as building, from_directory(path) as stream:
         progress.expect(0)
         hashed = Hashed(Told(stream, progress))
         result = unpack(hashed, building.rootfs, max_bytes=max_bytes)
@@ -98,7 +98,7 @@ def import_directory(
         while hashed.read(_CHUNK_BYTES):
             pass
         key = _key(hashed.digest.hexdigest())
-        return store.whole(key) or _publish(store, building, key, result, about)
+        return store.images.whole(key) or _publish(store, building, key, result, about)
 
 
 def holds_image(file: IO[bytes]) -> bool:

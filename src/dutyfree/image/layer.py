@@ -25,7 +25,7 @@ from pathlib import Path
 
 from dutyfree.core import fault
 from dutyfree.image.digest import measure
-from dutyfree.image.place import Building, Place, scan, sync, try_lock
+from dutyfree.image.root import Building, StoreRoot, scan, sync, try_lock
 
 _DAMAGED = "damaged"
 
@@ -50,8 +50,8 @@ class Layer:
 class Layers:
     """The layers below one root."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, root: StoreRoot) -> None:
+        self._root = root
         self._held: dict[str, tuple[int, int]] = {}
         """By key: a locked descriptor, and how often it is held."""
         self._guard = threading.Lock()
@@ -64,7 +64,7 @@ class Layers:
 
     def directory(self, key: str) -> Path:
         """Where the layer with that key is, or would be."""
-        return self._place.root / "layers" / key
+        return self._root.path / "layers" / key
 
     def path(self, key: str) -> Path:
         """What is mounted. A key that is an absolute path is a directory used where it is."""
@@ -88,12 +88,12 @@ class Layers:
 
     def mark_damaged(self, key: str) -> None:
         """Let the next import that has this layer replace it. Images and sandboxes that have it keep it until then."""
-        with self._place.locked(), contextlib.suppress(FileNotFoundError):
+        with self._root.locked(), contextlib.suppress(FileNotFoundError):
             (self.directory(key) / _DAMAGED).touch()
 
     def all(self) -> list[Layer]:
         """Every layer here."""
-        found = (self.get(entry.name) for entry in scan(self._place.root / "layers"))
+        found = (self.get(entry.name) for entry in scan(self._root.path / "layers"))
         return [layer for layer in found if layer is not None]
 
     def hold(self, key: str) -> bool:
@@ -104,7 +104,7 @@ class Layers:
                 return True
             if key.startswith("/") or not self.directory(key).exists():
                 return False
-            with self._place.locked():
+            with self._root.locked():
                 try:
                     fd = os.open(self.directory(key), os.O_RDONLY | os.O_DIRECTORY)
                 except FileNotFoundError:
@@ -192,10 +192,10 @@ class Layers:
     def show(self, draft: Building, layer: Layer) -> Layer:
         """The short half: what was prepared becomes visible, held by us; what is the layer from now on."""
         key = layer.key
-        with self._guard, self._place.locked():
+        with self._guard, self._root.locked():
             fault.at("dutyfree.store.publish", key)
             if self.directory(key).exists() and not self.is_sound(key):
-                self._place.discard(self.directory(key))
+                self._root.discard(self.directory(key))
             made = self._rename(draft.path, key)
             fd = os.dup(draft.lock_fd) if made else os.open(self.directory(key), os.O_RDONLY | os.O_DIRECTORY)
             # From exclusive to shared, or afresh; nobody looks before the store's lock is free.
@@ -218,18 +218,18 @@ class Layers:
 
     def discard(self, key: str) -> None:
         """Take a damaged layer from view, whoever names it: the next to publish that key repairs those images."""
-        with self._place.locked(), contextlib.suppress(FileNotFoundError):
-            self._place.discard(self.directory(key))
+        with self._root.locked(), contextlib.suppress(FileNotFoundError):
+            self._root.discard(self.directory(key))
 
     def discard_unused(self, used: set[str]) -> None:
         """Take from view each layer that is not in `used` and that nobody holds. Under the store's lock."""
-        for entry in scan(self._place.root / "layers"):
+        for entry in scan(self._root.path / "layers"):
             if entry.name in used:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY)
                 try:
                     if try_lock(fd):
-                        self._place.discard(Path(entry.path))
+                        self._root.discard(Path(entry.path))
                 finally:
                     os.close(fd)

@@ -15,19 +15,22 @@ import os
 from pathlib import Path
 
 from dutyfree.core import fault
-from dutyfree.image.place import Place
+from dutyfree.image.root import StoreRoot
 
 ALIAS = "host"
 """What a name's symlink says when it stands for the host image, whatever that is at the time."""
 
 
-class Names(Place):
+class Names:
     """The names below one root."""
 
-    def names(self) -> dict[str, str]:
+    def __init__(self, root: StoreRoot) -> None:
+        self._root = root
+
+    def all(self) -> dict[str, str]:
         """Every name given, and the key (or `ALIAS`) it stands for."""
         with contextlib.suppress(FileNotFoundError):
-            found = ((entry.name, self.named(entry.name)) for entry in os.scandir(self.root / "names"))
+            found = ((entry.name, self.named(entry.name)) for entry in os.scandir(self._root.path / "names"))
             return {name: key for name, key in sorted(found) if key is not None}
         return {}
 
@@ -36,28 +39,28 @@ class Names(Place):
         if "/" in name or name in ("", ".", ".."):
             return None
         try:
-            return (self.root / "names" / name).readlink().name
+            return (self._root.path / "names" / name).readlink().name
         except FileNotFoundError:
             return None
 
-    def give_name(self, name: str, key: str) -> None:
+    def give(self, name: str, key: str) -> None:
         """Let a name stand for an image from now on, whatever it stood for before."""
-        self.prepare()
-        with self.locked():
+        self._root.prepare()
+        with self._root.locked():
             self.point(name, key)
 
     def point(self, name: str, key: str) -> None:
         """The same, under the store's lock."""
-        fresh = self.fresh()
+        fresh = self._root.fresh()
         fresh.symlink_to(ALIAS if key == ALIAS else f"../images/{key}")
         fault.at("dutyfree.store.name", name)
-        fresh.replace(self.root / "names" / name)
+        fresh.replace(self._root.path / "names" / name)
 
-    def drop_name(self, name: str, only: str | None = None) -> None:
+    def drop(self, name: str, only: str | None = None) -> None:
         """Forget a name, or only if it still stands for that key; what it stood for stays."""
-        with self.locked():
+        with self._root.locked():
             if only is None or self.named(name) == only:
-                (self.root / "names" / name).unlink(missing_ok=True)
+                (self._root.path / "names" / name).unlink(missing_ok=True)
 
     def recall(self, path: Path) -> tuple[list[int], str] | None:
         """The stamp and the key that were noted for a path; None: nothing was, or it cannot be read any more."""
@@ -69,11 +72,11 @@ class Names(Place):
 
     def note(self, path: Path, stamp: list[int], key: str) -> None:
         """Note which image the file at a path became, and a stamp by which a changed file is told."""
-        self.prepare()
-        fresh = self.fresh()
-        with self.locked():
+        self._root.prepare()
+        fresh = self._root.fresh()
+        with self._root.locked():
             fresh.write_text(json.dumps({"path": os.fspath(path), "stamp": stamp, "key": key}) + "\n")
             fresh.replace(self._noted(path))
 
     def _noted(self, path: Path) -> Path:
-        return self.root / "paths" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+        return self._root.path / "paths" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]

@@ -100,7 +100,7 @@ def check_name(name: str) -> None:
 
 def known(store: Store) -> list[str]:
     """Every name that means something here, built or not."""
-    return sorted({"host", "bench", *(name for name in store.names() if not name.startswith(SNAPSHOT_PREFIX))})
+    return sorted({"host", "bench", *(name for name in store.names.all() if not name.startswith(SNAPSHOT_PREFIX))})
 
 
 def _find(name: str, store: Store) -> Image:
@@ -118,7 +118,7 @@ def _find(name: str, store: Store) -> Image:
         return image
     if key is not None and store.named(name) == key:
         raise Unavailable(
-            f"image {name!r} is damaged: {store.directory(key)}/image.json cannot be read",
+            f"image {name!r} is damaged: {store.images.directory(key)}/image.json cannot be read",
             enable=f"dutyfree image remove {name}, and import it again",
         )
     if name == "bench":
@@ -165,13 +165,13 @@ def _archive(name: str, path: Path, store: Store) -> Image:
     from dutyfree.image.intake import import_archive, stamp  # noqa: PLC0415
 
     place, signs = path.resolve(), stamp(path.stat())
-    noted = store.recall(place)
-    if noted is not None and noted[0] == signs and store.whole(noted[1]) is not None:
+    noted = store.names.recall(place)
+    if noted is not None and noted[0] == signs and store.images.whole(noted[1]) is not None:
         image = _stored(name, noted[1], store)
         if image is not None:
             return image
     manifest = import_archive(store, path)
-    store.note(place, signs, manifest.key)
+    store.names.note(place, signs, manifest.key)
     image = _stored(name, manifest.key, store)
     if image is None:
         raise Unavailable(f"image {name!r} was removed while it was imported; ask again")
@@ -179,7 +179,7 @@ def _archive(name: str, path: Path, store: Store) -> Image:
 
 
 def _stored(name: str, key: str, store: Store) -> Image | None:
-    if not store.hold(key):
+    if not store.images.hold(key):
         return None
     manifest = store.manifest(key)
     if manifest is None:
@@ -212,7 +212,7 @@ def _image(name: str, manifest: Manifest, store: Store) -> Image:
     return Image(
         name=name,
         key=manifest.key,
-        layers=store.layer_paths(manifest),
+        layers=store.images.layer_paths(manifest),
         layer_keys=manifest.layers,
         binds=tuple((Path(source), target) for source, target in manifest.binds),
         env=manifest.env,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dutyfree.core.errors import Saturated, Unavailable
-from dutyfree.image.place import scan
+from dutyfree.image.root import scan
 
 LOOPS = Path("/sys/block")
 _SECTOR = 512

@@ -11,32 +11,29 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dutyfree.image.digest import attributes
-from dutyfree.image.place import delete
+from dutyfree.image.images import Images
+from dutyfree.image.root import delete
 from dutyfree.image.view import OPAQUE, is_opaque, is_whiteout, make_opaque
-
-if TYPE_CHECKING:
-    from dutyfree.image.store import Store
 
 MAX_IMPORTED = 40
 """Layers of an image from elsewhere: leaves room below the store's MAX_LAYERS for stages and snapshots on top."""
 
 
-def shorten(store: Store, layers: Sequence[str], at_most: int) -> tuple[str, ...]:
+def shorten(images: Images, layers: Sequence[str], at_most: int) -> tuple[str, ...]:
     """The keys of a stack of at most that many layers that shows the same; held by the store. Blocks."""
     surplus = len(layers) - at_most
     if surplus <= 0:
         return tuple(layers)
     upper, lower = layers[: surplus + 1], layers[surplus + 1 :]
     key = hashlib.sha256("\0".join(("merged-1", *upper)).encode()).hexdigest()
-    with store.exclusive(key):
-        if not store.layers.hold_sound(key):
-            with store.draft_layer() as draft:
+    with images.root.exclusive(key):
+        if not images.layers.hold_sound(key):
+            with images.building() as draft:
                 for layer in reversed(upper):
-                    lay(store.layers.path(layer), draft.rootfs)
-                store.layers.publish(draft, key=key, source=f"{len(upper)} layers merged")
+                    lay(images.layers.path(layer), draft.rootfs)
+                images.layers.publish(draft, key=key, source=f"{len(upper)} layers merged")
     return (key, *lower)
 
 

@@ -2,7 +2,7 @@
 
     <root>/images, <root>/layers    see `images` and `layer`
     <root>/names, <root>/paths      see `names`
-    <root>/building, <root>/trash   see `place`
+    <root>/building, <root>/trash   see `root`
 
 A snapshot is an image that is called `snapshot:<key>`: the layers of the image it was taken on, and one more.
 """
@@ -13,19 +13,22 @@ import fcntl
 import hashlib
 import os
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import Misuse
 from dutyfree.core.settings import environment
-from dutyfree.image.collect import limit
+from dutyfree.image.collect import collect, limit
 from dutyfree.image.images import Images, Manifest
-from dutyfree.image.names import ALIAS
-from dutyfree.image.place import Building, delete, locate
+from dutyfree.image.layer import Layers
+from dutyfree.image.names import ALIAS, Names
+from dutyfree.image.root import Building, StoreRoot, delete, locate
 from dutyfree.image.stack import shorten
 
 __all__ = ["ALIAS", "MAX_LAYERS", "Building", "Manifest", "Store", "check_snapshot", "delete", "locate"]
@@ -36,13 +39,20 @@ MAX_LAYERS = 60
 _SNAPSHOT_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-class Store(Images):
+class Store:
     """Everything below one directory. Safe for many threads and processes at once."""
 
     def __init__(self, root: Path, *, limit_bytes: int | None = None) -> None:
-        super().__init__(root, limit_bytes=limit_bytes)
+        self.root = root
+        self.limit_bytes = limit_bytes
+        """What nobody named and nobody uses goes, when there is more than this."""
+        self._root = StoreRoot(root)
+        self.names = Names(self._root)
+        self.layers = Layers(self._root)
+        self.images = Images(self._root, self.layers, self.names)
         self.memo: dict[str, object] = {}
         """What was resolved already; `image.resolve` owns what is in it."""
+        self._guard = threading.Lock()
         self._temporary: dict[str, int] = {}
         self._users: dict[str, int] = {}
         self._ours: Counter[str] = Counter()
@@ -59,10 +69,46 @@ class Store(Images):
             self.remove_snapshot(key)
         with self._guard:
             self.memo.clear()
-            while self._held:
-                os.close(self._held.popitem()[1])
             self._ours.clear()
+        self.images.close()
         self.layers.close()
+
+    def prepare(self) -> None:
+        """Make what is missing of the root."""
+        self._root.prepare()
+
+    def exclusive(self, what: str) -> AbstractContextManager[None]:
+        """One holder per `what` at a time, in all processes."""
+        return self._root.exclusive(what)
+
+    def named(self, name: str) -> str | None:
+        """The key (or `ALIAS`) that a name stands for; None: no such name."""
+        return self.names.named(name)
+
+    def manifest(self, key: str) -> Manifest | None:
+        """What is known of the image with that key; None: there is no such image."""
+        return self.images.manifest(key)
+
+    def publish(self, draft: Building, manifest: Manifest, *, durable: bool = True) -> Manifest:
+        """Make what was built an image of one layer. If there is one with that key already, that one stays.
+
+        durable: on disk before it is visible, so that not even a power cut leaves half of it.
+        """
+        layer = self.layers.publish(draft, key=manifest.key, durable=durable, source=manifest.source)
+        try:
+            return self.save(replace(manifest, layers=(layer.key,)), durable=durable)
+        finally:
+            self.layers.release(layer.key)
+
+    def save(self, manifest: Manifest, *, durable: bool = True) -> Manifest:
+        """Make a stack of layers that we hold an image; then the store is as small as it must be."""
+        self.images.save(manifest, durable=durable)
+        self._tidy(manifest.key)
+        return manifest
+
+    def _tidy(self, spare: str) -> None:
+        if self.limit_bytes is not None:
+            collect(self.images, keep_bytes=self.limit_bytes, spare=spare)
 
     def borrow(self, key: str) -> None:
         """Say that a sandbox runs on an image that we hold; `give_back` when it has ended.
@@ -77,21 +123,22 @@ class Store(Images):
         """One user less."""
         with self._guard:
             self._users[key] -= 1
-        if not self.directory(key).exists():
+        if not self.images.directory(key).exists():
             self._let_go(key)
-            self.sweep()
+            self.images.sweep()
 
     def _let_go(self, key: str) -> None:
         """Stop holding a removed image, if all its users said that they have ended."""
         with self._guard:
-            if self._users.get(key) == 0:
+            unused = self._users.get(key) == 0
+            if unused:
                 del self._users[key]
-                if (fd := self._held.pop(key, None)) is not None:
-                    os.close(fd)
+        if unused:
+            self.images.let_go(key)
 
     def draft_layer(self) -> AbstractContextManager[Building]:
         """A directory whose empty `rootfs` is to be filled; deleted at the end unless `publish_layer` took it."""
-        return self.building()
+        return self.images.building()
 
     def publish_layer(
         self, draft: Building, *, key: str | None = None, hashed: bool = True, durable: bool = True
@@ -122,7 +169,7 @@ class Store(Images):
         temporary: it is removed by `close`, and by any sweeper once this process is dead.
         """
         check_snapshot(key)
-        shorter = shorten(self, layers, MAX_LAYERS)
+        shorter = shorten(self.images, layers, MAX_LAYERS)
         try:
             manifest = self._save_snapshot(
                 Manifest(
@@ -149,15 +196,15 @@ class Store(Images):
 
     def _save_snapshot(self, manifest: Manifest) -> Manifest:
         name = manifest.source
-        self.prepare()
-        with self.locked():
+        self._root.prepare()
+        with self._root.locked():
             there = self.named(name)
-            if there is not None and (found := self.whole(there)) is not None:
+            if there is not None and (found := self.images.whole(there)) is not None:
                 return found
-            self._save(manifest, durable=not manifest.temporary)
-            self.point(name, manifest.key)
+            self.images.write(manifest, durable=not manifest.temporary)
+            self.names.point(name, manifest.key)
             if manifest.temporary:
-                fd = os.open(self.directory(manifest.key), os.O_RDONLY | os.O_DIRECTORY)
+                fd = os.open(self.images.directory(manifest.key), os.O_RDONLY | os.O_DIRECTORY)
                 fcntl.flock(fd, fcntl.LOCK_SH)
                 with self._guard:
                     self._temporary[name.removeprefix(SNAPSHOT_PREFIX)] = fd
@@ -182,9 +229,9 @@ class Store(Images):
             if (fd := self._temporary.pop(key, None)) is not None:
                 os.close(fd)
         if (image := self.named(name)) is not None:
-            self.drop_name(name, only=image)
+            self.names.drop(name, only=image)
             self._let_go(image)
-            self.retire(image)
+            self.images.retire(image)
 
 
 def check_snapshot(key: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from dutyfree.core.errors import Misuse, Unsupported
-from dutyfree.image.place import Progress
+from dutyfree.image.root import Progress
 
 _CHUNK_BYTES = 1 << 20
 _MAX_HEADER_BYTES = 16 << 20

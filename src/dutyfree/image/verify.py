@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dutyfree.image.digest import measure
 from dutyfree.image.layer import Layer
-from dutyfree.image.place import scan
+from dutyfree.image.root import scan
 from dutyfree.image.store import Manifest, Store
 
 _UNREADABLE = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
@@ -32,7 +32,7 @@ class Verdict:
 
 def verify(store: Store, manifest: Manifest | None = None) -> Iterator[Verdict]:
     """Each layer of an image, or of all: those that are stored, and those that images say they have. Blocks between them."""
-    manifests = store.manifests()
+    manifests = store.images.manifests()
     if manifest is not None:
         keys = list(manifest.layers)
     else:

@@ -24,7 +24,7 @@ from dutyfree.core.errors import Misuse, Unavailable
 from dutyfree.core.settings import environment
 from dutyfree.driver.owner import is_orphan, owner_mark
 from dutyfree.driver.program import poll
-from dutyfree.image.place import locate
+from dutyfree.image.root import locate
 from dutyfree.warm.log import BuildLog
 
 _FOREVER_S = 10 * 365 * 86_400.0

@@ -84,14 +84,14 @@ def test_an_archive_is_imported_by_content_at_first_use(store: Store, rootfs: Pa
     copy = tmp_path / "same-bytes"
     copy.write_bytes(path.read_bytes())
     assert resolve(str(copy), store).key == image.key
-    assert len(store.manifests()) == 1
+    assert len(store.images.manifests()) == 1
 
 
 def test_an_archive_seen_before_is_known_to_other_processes_by_its_stamp(store: Store, rootfs: Path, tmp_path: Path):
     path = pack(rootfs, tmp_path / "r.tar")
     image = resolve(str(path), store)
     other = Store(store.root)
-    assert other.recall(path) == (stamp(path.stat()), image.key)
+    assert other.names.recall(path) == (stamp(path.stat()), image.key)
     assert resolve(str(path), other) == image
     other.close()
 
@@ -120,7 +120,7 @@ def test_31_an_image_with_a_symlink_where_a_sandbox_mounts_is_refused(
         with pytest.raises(Misuse, match=f"symlink at /{point}") as caught:
             resolve(name, store)
         assert caught.value.field == "image"
-    assert store.manifests() == []
+    assert store.images.manifests() == []
 
 
 def test_the_machines_own_root_is_refused(store: Store):
@@ -154,14 +154,14 @@ def test_bench_that_is_not_built_says_how_to_build_it(store: Store):
 
 
 def test_an_alias_of_host_is_the_host_image_under_its_own_name(store: Store):
-    store.give_name("bench", ALIAS)
+    store.names.give("bench", ALIAS)
     host, bench = resolve("host", store), resolve("bench", store)
     assert (bench.name, bench.key, bench.binds) == ("bench", host.key, host.binds)
 
 
 def test_an_imported_directory_is_frozen_under_its_name(store: Store, rootfs: Path):
     manifest = import_directory(store, rootfs)
-    store.give_name("mine", manifest.key)
+    store.names.give("mine", manifest.key)
     (rootfs / "etc/motd").write_text("changed\n")
     assert (resolve("mine", store).layers[0] / "etc/motd").read_text() == "hello\n"
     assert "mine" in known(store)
@@ -176,7 +176,7 @@ def test_an_import_over_the_cap_leaves_nothing(store: Store, rootfs: Path, tmp_p
     for bring, source in ((import_archive, path), (import_directory, rootfs)):
         with pytest.raises(Misuse, match="cap"):
             bring(store, source, max_bytes=3)
-    assert store.manifests() == []
+    assert store.images.manifests() == []
     assert os.listdir(store.root / "building") == []
 
 
@@ -189,26 +189,26 @@ def test_a_container_images_layers_are_told_from_a_filesystem(store: Store, tmp_
 
 
 def test_a_name_given_to_another_image_resolves_to_that(store: Store, rootfs: Path):
-    store.give_name("mine", import_directory(store, rootfs).key)
+    store.names.give("mine", import_directory(store, rootfs).key)
     before = resolve("mine", store)
     (rootfs / "etc/motd").write_text("changed\n")
-    store.give_name("mine", import_directory(store, rootfs).key)
+    store.names.give("mine", import_directory(store, rootfs).key)
     assert resolve("mine", store).key != before.key
 
 
 def test_removing_one_of_two_names_keeps_the_image(store: Store, rootfs: Path):
     key = import_directory(store, rootfs).key
-    store.give_name("one", key)
-    store.give_name("two", key)
+    store.names.give("one", key)
+    store.names.give("two", key)
     assert remove(store, "one")
     assert resolve("two", store).key == key
     store.close()
     assert remove(store, "two")
-    assert store.manifests() == []
+    assert store.images.manifests() == []
 
 
 def test_an_image_in_use_is_removed_from_view_and_kept_on_disk(store: Store, rootfs: Path):
-    store.give_name("mine", import_directory(store, rootfs).key)
+    store.names.give("mine", import_directory(store, rootfs).key)
     user = Store(store.root)
     fd = os.open(resolve("mine", user).layers[0] / "etc", os.O_RDONLY)
     assert remove(store, "mine") is False

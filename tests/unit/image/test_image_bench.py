@@ -62,11 +62,11 @@ def test_without_a_builder_bench_is_the_host_image_and_says_so(store: Store):
 
 
 def test_a_rootfs_that_was_built_is_not_given_up_for_the_host_image_unasked(store: Store, monkeypatch):
-    with store.building() as building:
+    with store.images.building() as building:
         (building.rootfs / "bin").mkdir()
         made = Manifest(key="k", kind="bench", made_s=1.0, size_bytes=0, source="test")
         made = store.publish(building, made, durable=False)
-    store.give_name("bench", "k")
+    store.names.give("bench", "k")
     monkeypatch.setenv("PATH", "")
     built = build(store, progress=print)
     assert (built.manifest, built.cached) == (made, True)
@@ -83,7 +83,7 @@ def test_a_builder_that_is_asked_for_and_absent_names_the_command(store: Store, 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare: apt-get install -y util-linux")
 def test_a_builder_that_fails_is_quoted_and_leaves_nothing(store: Store):
     lines: list[str] = []
-    with pytest.raises(DriverError, match="no space") as caught, store.building() as building:
+    with pytest.raises(DriverError, match="no space") as caught, store.images.building() as building:
         image_bench._run(
             ["sh", "-c", "echo starting; echo no space >&2; exit 3"], progress=lines.append, lock_fd=building.lock_fd
         )

@@ -24,24 +24,24 @@ def snapshot(store: Store, name: str, *, size: int = 100, used_s: float = 0.0, b
         (draft.rootfs / name).write_bytes(b"x" * size)
         key = store.publish_layer(draft, durable=False)
     image = store.save_snapshot(name, (key, *base)).key
-    os.utime(store.directory(image), (used_s, used_s))
+    os.utime(store.images.directory(image), (used_s, used_s))
     return key
 
 
 def left(store: Store) -> set[str]:
-    return {name.removeprefix("snapshot:") for name in store.names()}
+    return {name.removeprefix("snapshot:") for name in store.names.all()}
 
 
 def test_without_limits_only_garbage_goes(store: Store):
     snapshot(store, "a")
-    assert collect(store).removed == ()
+    assert collect(store.images).removed == ()
     assert left(store) == {"a"}
 
 
 def test_the_least_recently_used_go_until_the_rest_fits(store: Store):
     for name, used_s in (("old", 1), ("older", 0), ("new", 2)):
         snapshot(store, name, used_s=used_s)
-    done = collect(store, keep_bytes=150)
+    done = collect(store.images, keep_bytes=150)
     assert left(store) == {"new"}
     assert [manifest.source for manifest in done.removed] == ["snapshot:older", "snapshot:old"]
     assert (done.before_bytes, done.after_bytes) == (300, 100)
@@ -50,7 +50,7 @@ def test_the_least_recently_used_go_until_the_rest_fits(store: Store):
 def test_what_was_not_used_for_long_goes(store: Store):
     snapshot(store, "old", used_s=1)
     snapshot(store, "new", used_s=4e9)
-    collect(store, older_than_s=3600)
+    collect(store.images, older_than_s=3600)
     assert left(store) == {"new"}
 
 
@@ -59,17 +59,17 @@ def test_resolving_counts_as_use(store: Store):
     other = Store(store.root)
     resolve("snapshot:a", other)
     other.close()
-    collect(store, older_than_s=3600)
+    collect(store.images, older_than_s=3600)
     assert left(store) == {"a"}
 
 
 def test_what_is_in_use_or_named_by_a_person_stays(store: Store):
     snapshot(store, "used", used_s=0)
     snapshot(store, "named", used_s=0)
-    store.give_name("mine", store.named("snapshot:named"))
+    store.names.give("mine", store.named("snapshot:named"))
     user = Store(store.root)
     resolve("snapshot:used", user)
-    collect(store, keep_bytes=0, older_than_s=0)
+    collect(store.images, keep_bytes=0, older_than_s=0)
     assert left(store) == {"used", "named", "mine"}
     user.close()
 
@@ -77,7 +77,7 @@ def test_what_is_in_use_or_named_by_a_person_stays(store: Store):
 def test_a_layer_stays_while_any_image_has_it(store: Store):
     base = snapshot(store, "base", used_s=0)
     snapshot(store, "over", used_s=4e9, base=(base,))
-    collect(store, older_than_s=3600)
+    collect(store.images, older_than_s=3600)
     assert left(store) == {"over"}
     assert store.layers.get(base) is not None
 
@@ -89,7 +89,7 @@ def test_a_store_with_a_limit_keeps_to_it_by_itself_and_spares_what_just_came(tm
         assert left(store) == {f"s{index}"}
     snapshot(store, "large", size=1000)
     assert left(store) == {"large"}
-    assert stored_bytes(store) == 1000
+    assert stored_bytes(store.images) == 1000
     store.close()
 
 

@@ -211,12 +211,12 @@ def test_a_damaged_skeleton_is_built_again(host: Path, store: Store):
 def test_an_old_skeleton_goes_unless_somebody_uses_it(host: Path, tmp_path: Path, store: Store):
     user = Store(tmp_path / "store")
     first, _ = provide(store, host)
-    assert user.hold(first.key)
+    assert user.images.hold(first.key)
     put(host / "etc/services", "changed once\n")
     second, _ = provide(store, host)
     put(host / "etc/services", "changed twice\n")
     third, _ = provide(store, host)
-    assert {manifest.key for manifest in store.manifests()} == {first.key, third.key}
+    assert {manifest.key for manifest in store.images.manifests()} == {first.key, third.key}
     assert second.key not in (first.key, third.key)
     user.close()
 

@@ -99,7 +99,7 @@ def test_a_layer_whose_description_is_damaged_is_damaged(dutyfree, two: Store):
 
 
 def test_a_name_whose_image_is_damaged_is_told_and_can_be_given_again(dutyfree, two: Store, tmp_path: Path, capsys):
-    (two.directory(two.named("one")) / "image.json").write_text("{")
+    (two.images.directory(two.named("one")) / "image.json").write_text("{")
     with pytest.raises(Unavailable, match="'one' is damaged") as told:
         resolve("one", two)
     assert told.value.enable.startswith("dutyfree image remove one")

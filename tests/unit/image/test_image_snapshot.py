@@ -48,10 +48,10 @@ def test_a_layer_that_is_not_read_gets_a_name_of_its_own(store: Store):
 def test_a_published_layer_stays_while_its_maker_lives_and_is_then_garbage(store: Store):
     maker = Store(store.root)
     key = layer(maker)
-    store.sweep()
+    store.images.sweep()
     assert layers(store) == {key}
     maker.close()
-    store.sweep()
+    store.images.sweep()
     assert layers(store) == set()
     assert leftovers(store) == []
 
@@ -90,7 +90,7 @@ def test_the_first_of_two_snapshots_with_one_key_stays(store: Store):
     first = store.save_snapshot("s", (layer(store, "1"),))
     assert store.save_snapshot("s", (layer(store, "2"),)) == first
     assert resolve("snapshot:s", store).layer_keys == first.layers
-    store.sweep()
+    store.images.sweep()
     assert layers(store) == set(first.layers)
 
 
@@ -99,12 +99,12 @@ def test_a_snapshot_outlives_its_maker_and_a_temporary_one_does_not(store: Store
     kept, short = layer(maker, "kept"), layer(maker, "short")
     maker.save_snapshot("kept", (kept,))
     maker.save_snapshot("short", (short, kept), temporary=True)
-    store.sweep()
+    store.images.sweep()
     assert layers(store) == {kept, short}
     maker.close()
-    store.sweep()
+    store.images.sweep()
     assert layers(store) == {kept}
-    assert set(store.names()) == {"snapshot:kept"}
+    assert set(store.names.all()) == {"snapshot:kept"}
 
 
 def test_a_removed_snapshot_leaves_with_the_layers_that_only_it_had(store: Store):
@@ -139,10 +139,10 @@ def test_what_was_resolved_and_never_borrowed_stays_until_the_store_closes(store
     store.save_snapshot("s", (layer(store),))
     image = resolve("snapshot:s", store)
     store.remove_snapshot("s")
-    store.sweep()
+    store.images.sweep()
     assert (image.layers[0] / "file").read_text() == "x"
     store.close()
-    store.sweep()
+    store.images.sweep()
     assert layers(store) == set()
 
 
@@ -160,23 +160,23 @@ def test_a_killed_makers_temporary_snapshot_and_layer_are_swept(store: Store):
         [sys.executable, "-c", code, store.root], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as maker:
         maker.stdout.readline()
-        store.sweep()
+        store.images.sweep()
         assert len(layers(store)) == 2
         assert resolve("snapshot:t", store)
         store.close()
         maker.kill()
         maker.wait()
-    store.sweep()
+    store.images.sweep()
     assert layers(store) == set()
-    assert store.names() == {}
+    assert store.names.all() == {}
     assert leftovers(store) == []
 
 
 def test_a_snapshot_of_a_layer_that_is_gone_is_refused_and_leaves_nothing(store: Store):
     with pytest.raises(Unavailable, match="removed meanwhile"):
         store.save_snapshot("s", ("absent",))
-    assert store.names() == {}
-    assert store.manifests() == []
+    assert store.names.all() == {}
+    assert store.images.manifests() == []
 
 
 @pytest.mark.parametrize("key", ["", ".", "..", "a/b", "-a", "a b", "a\0", "x" * 129, "é"])

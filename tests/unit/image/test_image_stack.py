@@ -66,7 +66,7 @@ def seen(store: Store, layers: tuple[str, ...]) -> set[str]:
 def test_a_shorter_stack_shows_what_the_longer_one_does(store: Store, at_most: int):
     keys = tuple(reversed([draw(store, *marks) for marks in LAYERS]))
     base = draw(store, "d/", "d/a=0", "e/", "e/old=0", "g/", "g/old=0", "f/", "f/old=0", "h/", "h/old=0", "k=0")
-    shorter = shorten(store, (*keys, base), at_most + 1)
+    shorter = shorten(store.images, (*keys, base), at_most + 1)
     assert len(shorter) == at_most + 1
     assert shorter[-1] == base
     assert mounted(store, shorter) == mounted(store, (*keys, base))
@@ -78,7 +78,7 @@ def test_the_view_shows_what_the_kernel_does(store: Store):
 
 
 def test_a_short_stack_stays_as_it_is(store: Store):
-    assert shorten(store, ("a", "b"), 2) == ("a", "b")
+    assert shorten(store.images, ("a", "b"), 2) == ("a", "b")
 
 
 def test_snapshots_of_snapshots_never_get_too_deep(store: Store):

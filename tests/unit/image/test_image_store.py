@@ -11,7 +11,7 @@ import pytest
 
 from dutyfree.core.errors import Unavailable
 from dutyfree.image.names import ALIAS
-from dutyfree.image.place import delete, locate
+from dutyfree.image.root import delete, locate
 from dutyfree.image.store import Manifest, Store
 
 
@@ -29,7 +29,7 @@ def store(tmp_path: Path):
 
 
 def publish(store: Store, key: str, content: str = "x") -> None:
-    with store.building() as building:
+    with store.images.building() as building:
         (building.rootfs / "file").write_text(content)
         store.publish(building, manifest(key), durable=False)
 
@@ -47,7 +47,7 @@ def test_what_is_published_is_found_with_its_manifest(store: Store):
     publish(store, "k")
     assert store.manifest("k") == manifest("k")
     assert (store.layers.path("k") / "file").read_text() == "x"
-    assert store.manifests() == [manifest("k")]
+    assert store.images.manifests() == [manifest("k")]
 
 
 def test_the_first_of_two_images_with_one_key_stays(store: Store):
@@ -58,37 +58,37 @@ def test_the_first_of_two_images_with_one_key_stays(store: Store):
 
 
 def test_a_failed_build_leaves_nothing(store: Store):
-    with pytest.raises(FileExistsError), store.building() as building:
+    with pytest.raises(FileExistsError), store.images.building() as building:
         building.rootfs.mkdir()
     assert os.listdir(store.root / "building") == []
-    assert store.manifests() == []
+    assert store.images.manifests() == []
 
 
 def test_what_a_killed_builder_left_is_swept_and_a_live_builders_work_is_not(store: Store, tmp_path: Path):
     code = (
         "import sys, os; from pathlib import Path; from dutyfree.image.store import Store\n"
-        "with Store(Path(sys.argv[1])).building() as b:\n"
+        "with Store(Path(sys.argv[1])).images.building() as b:\n"
         "    (b.rootfs / 'half').write_text('x'); print(b.path.name, flush=True); sys.stdin.read()\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, store.root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as builder:
         name = builder.stdout.readline().strip()
-        store.sweep()
+        store.images.sweep()
         assert os.listdir(store.root / "building") == [name]
         builder.kill()
         builder.wait()
-    store.sweep()
+    store.images.sweep()
     assert os.listdir(store.root / "building") == []
 
 
 def test_names_move_atomically_and_may_alias_the_host(store: Store):
     publish(store, "k")
-    store.give_name("mine", "k")
+    store.names.give("mine", "k")
     assert store.named("mine") == "k"
-    store.give_name("mine", ALIAS)
-    assert store.names() == {"mine": ALIAS}
-    store.drop_name("mine")
+    store.names.give("mine", ALIAS)
+    assert store.names.all() == {"mine": ALIAS}
+    store.names.drop("mine")
     assert store.named("mine") is None
 
 
@@ -101,13 +101,13 @@ def test_a_name_never_leads_out_of_the_names(store: Store, name: str):
 def test_a_removed_image_stays_on_disk_while_somebody_holds_it(store: Store):
     publish(store, "k")
     user = Store(store.root)
-    assert user.hold("k")
+    assert user.images.hold("k")
     layer = os.open(user.layers.path("k"), os.O_RDONLY)
-    assert store.retire("k") is False
+    assert store.images.retire("k") is False
     assert store.manifest("k") is None
     assert os.listdir(layer) == ["file"]
     user.close()
-    store.sweep()
+    store.images.sweep()
     assert os.listdir(layer) == []
     os.close(layer)
     assert os.listdir(store.root / "trash") == []
@@ -115,28 +115,28 @@ def test_a_removed_image_stays_on_disk_while_somebody_holds_it(store: Store):
 
 def test_an_idle_image_is_removed_at_once(store: Store):
     publish(store, "k")
-    assert store.retire("k") is True
+    assert store.images.retire("k") is True
     assert os.listdir(store.root / "trash") == []
-    assert store.retire("k") is True
+    assert store.images.retire("k") is True
 
 
 def test_what_is_gone_cannot_be_held(store: Store):
-    assert not store.hold("absent")
+    assert not store.images.hold("absent")
     publish(store, "k")
-    fd = os.open(store.directory("k"), os.O_RDONLY)
+    fd = os.open(store.images.directory("k"), os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
-    assert not store.hold("k")
+    assert not store.images.hold("k")
     os.close(fd)
-    assert store.hold("k")
+    assert store.images.hold("k")
 
 
 def test_an_image_made_again_after_removal_can_be_held_again(store: Store):
     publish(store, "k")
-    assert store.hold("k")
-    Store(store.root).retire("k")
-    assert not store.hold("k")
+    assert store.images.hold("k")
+    Store(store.root).images.retire("k")
+    assert not store.images.hold("k")
     publish(store, "k")
-    assert store.hold("k")
+    assert store.images.hold("k")
 
 
 def test_a_tree_with_forbidden_directories_can_be_deleted(tmp_path: Path):
@@ -151,18 +151,18 @@ def test_a_tree_with_forbidden_directories_can_be_deleted(tmp_path: Path):
 
 def test_a_home_that_cannot_be_made_is_unavailable_with_the_way_out(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(Unavailable, match="DUTYFREE_HOME"), Store(tmp_path / "file/store").building():
+    with pytest.raises(Unavailable, match="DUTYFREE_HOME"), Store(tmp_path / "file/store").images.building():
         pass
 
 
 def test_fields_of_other_versions_do_no_harm(store: Store):
     publish(store, "k")
-    for note in (store.directory("k") / "image.json", store.layers.directory("k") / "layer.json"):
+    for note in (store.images.directory("k") / "image.json", store.layers.directory("k") / "layer.json"):
         content = json.loads(note.read_text())
         for name in ("entrypoint", "notes"):
             content.pop(name, None)
         note.write_text(json.dumps(content | {"later": 1}))
-    store.sweep()
+    store.images.sweep()
     assert store.manifest("k").layers == ("k",)
     assert store.layers.get("k").notes == ()
 
@@ -171,6 +171,6 @@ def test_an_image_of_the_form_without_layers_is_swept(store: Store):
     (store.root / "images/old/rootfs").mkdir(parents=True)
     (store.root / "images/old/image.json").write_text('{"key": "old", "notes": []}')
     assert store.manifest("old") is None
-    with store.building():
+    with store.images.building():
         pass
     assert os.listdir(store.root / "images") == []

@@ -26,7 +26,7 @@ from dutyfree.image.oci import layout
 from dutyfree.image.oci.document import Configuration, configuration, this_platform, wrong
 from dutyfree.image.oci.layer import make_folder, unpack_layer
 from dutyfree.image.oci.source import Blob, Checked, Source
-from dutyfree.image.place import Building, Progress, ignore
+from dutyfree.image.root import Building, Progress, ignore
 from dutyfree.image.stack import MAX_IMPORTED, shorten
 from dutyfree.image.store import Manifest, Store
 from dutyfree.image.stream import Ahead, Told, decompressed
@@ -83,7 +83,7 @@ def _saved(store: Store, source: Source, config: Configuration, layers: tuple[st
         held.append(folder)
         layers = (folder, *layers)
     image_rootfs.check_stack([store.layers.path(key) for key in layers], name=source.name)
-    shorter = shorten(store, layers, MAX_IMPORTED)
+    shorter = shorten(store.images, layers, MAX_IMPORTED)
     held += [key for key in shorter if key not in layers]
     known = [layer for layer in map(store.layers.get, layers) if layer is not None]
     return store.save(

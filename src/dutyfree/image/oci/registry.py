@@ -44,7 +44,7 @@ from dutyfree.image.oci.source import (
     narrow,
     verified,
 )
-from dutyfree.image.place import Progress, ignore
+from dutyfree.image.root import Progress, ignore
 from dutyfree.image.store import Store
 
 PARALLEL = 4

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import DriverError, Unsupported
 from dutyfree.core.pending import finish
-from dutyfree.image.place import Building
 from dutyfree.image.resolve import Image
+from dutyfree.image.root import Building
 from dutyfree.image.store import Store, check_snapshot
 from dutyfree.substrates.native.plan import MemoryLayer, Plan
 from dutyfree.substrates.native.spawner import MAX_LAYERS, Copied, Spawner
@@ -183,7 +183,7 @@ class States:
 
     def _is_stored(self, name: str) -> bool:
         image = self._store.named(name)
-        return image is not None and self._store.whole(image) is not None
+        return image is not None and self._store.images.whole(image) is not None
 
     def _publish(self, key: str, plan: Plan, drafts: Sequence[tuple[Building, Copied]], temporary: bool) -> None:
         """In a thread: what was copied becomes layers, and with those of the image a snapshot."""

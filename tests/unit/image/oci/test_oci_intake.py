@@ -25,7 +25,7 @@ OTHER = "linux/s390x" if this_platform() != "linux/s390x" else "linux/amd64"
 
 def shown(store: Store, path: Path, **options) -> set[str]:
     manifest = import_path(store, path, **options)
-    return {place for place, _ in View(store.layer_paths(manifest)).walk()}
+    return {place for place, _ in View(store.images.layer_paths(manifest)).walk()}
 
 
 def layout(tmp_path: Path, *layers: bytes, name: str = "layout", **options) -> Path:
@@ -79,7 +79,7 @@ def test_env_workdir_user_entrypoint_and_cmd_are_kept(store: Store, tmp_path: Pa
     manifest = import_path(store, layout(tmp_path, said=said))
     assert manifest.env == {"PATH": "/bin", "A": "b=c"}
     assert (manifest.cwd, manifest.user, manifest.entrypoint) == ("/etc", "1000:7", ("/bin/sh", "-c", "true"))
-    store.give_name("mine", manifest.key)
+    store.names.give("mine", manifest.key)
     image = resolve("mine", store)
     assert (image.cwd, image.user, image.env) == ("/etc", "1000:7", manifest.env)
     assert len(image.layers) == 2
@@ -134,11 +134,11 @@ def test_a_deep_image_is_made_shorter(store: Store, tmp_path: Path):
     ]
     manifest = import_path(store, layout(tmp_path, *layers))
     assert len(manifest.layers) == MAX_IMPORTED
-    view = View(store.layer_paths(manifest))
+    view = View(store.images.layer_paths(manifest))
     assert len(list(view.walk())) == MAX_IMPORTED + 10
     assert view.entry(("same",)).path.read_text() == str(MAX_IMPORTED + 8)
     assert len(os.listdir(store.root / "layers")) == MAX_IMPORTED + 9 + 1
-    store.sweep()
+    store.images.sweep()
     assert set(os.listdir(store.root / "layers")) == set(manifest.layers)
 
 
@@ -159,7 +159,7 @@ def test_a_single_wrong_bit_is_refused_and_leaves_nothing(store: Store, tmp_path
     spoil(place, which)
     with pytest.raises(Misuse, match="damaged"):
         import_path(store, place)
-    assert store.manifests() == []
+    assert store.images.manifests() == []
     assert not os.path.exists(store.root / "layers") or os.listdir(store.root / "layers") == []
 
 
@@ -175,7 +175,7 @@ def test_a_layer_that_is_not_the_one_of_the_configuration_is_refused(store: Stor
 def test_a_symlink_where_a_sandbox_mounts_is_refused_also_over_a_directory(store: Store, tmp_path: Path, point: str):
     with pytest.raises(Misuse, match=f"symlink at /{point}"):
         import_path(store, layout(tmp_path, BASE, layer(link(point, "/"))))
-    store.sweep()
+    store.images.sweep()
     assert os.listdir(store.root / "layers") == []
 
 

@@ -79,25 +79,25 @@ def locate(environ: Mapping[str, str], uid: int) -> Path:
     return (Path(data) if data.startswith("/") else Path.home() / ".local/share") / "dutyfree"
 
 
-class Place:
+class StoreRoot:
     """One root directory. Safe for many threads and processes at once."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.path = root
         self._prepared = False
 
     def prepare(self) -> None:
         """Make what is missing of the root."""
-        if self._prepared and self.root.exists():
+        if self._prepared and self.path.exists():
             return
         try:
             for name, mode in (_FOLDERS | {"locks": 0o711}).items():
                 # Traversable by all and listable by none. Layers are for their owner only: a setuid program that
                 # somebody else's image brought must not be within reach of this machine's other users.
-                (self.root / name).mkdir(mode=mode, parents=True, exist_ok=True)
+                (self.path / name).mkdir(mode=mode, parents=True, exist_ok=True)
         except OSError as error:
             raise Unavailable(
-                f"images cannot be kept in {self.root}: {error.strerror}",
+                f"images cannot be kept in {self.path}: {error.strerror}",
                 enable="export DUTYFREE_HOME=<a directory of yours>",
             ) from error
         self._prepared = True
@@ -105,7 +105,7 @@ class Place:
     @contextlib.contextmanager
     def locked(self, name: str = "lock") -> Iterator[None]:
         """Alone among all processes, for changes of what is visible."""
-        fd = os.open(self.root / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
@@ -143,19 +143,19 @@ class Place:
 
     def fresh(self) -> Path:
         """A name in `building` that nobody has."""
-        return self.root / "building" / secrets.token_hex(8)
+        return self.path / "building" / secrets.token_hex(8)
 
     def discard(self, path: Path) -> None:
         """Take a directory from view; a sweep deletes it. Under the lock."""
-        path.rename(self.root / "trash" / secrets.token_hex(8))
+        path.rename(self.path / "trash" / secrets.token_hex(8))
 
     def sweep(self) -> None:
         """Delete what dead builders left and what was removed, except what a live process still locks."""
-        for entry in scan(self.root / "downloads"):
+        for entry in scan(self.path / "downloads"):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - entry.stat().st_mtime > STALE_S:
                     Path(entry.path).unlink()
-        for entry in (*scan(self.root / "building"), *scan(self.root / "trash")):
+        for entry in (*scan(self.path / "building"), *scan(self.path / "trash")):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 with self.locked():
                     if not entry.is_dir(follow_symlinks=False):
