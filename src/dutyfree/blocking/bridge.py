@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from dutyfree.blocking.turn import HeldSignals, TurnLoop, Watch
 from dutyfree.core.errors import Misuse
-from dutyfree.core.home import INHERITED, own
+from dutyfree.core.home import INHERITED, own, running_loop
 from dutyfree.core.pending import finish
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Bridge:
         if self._inherited:
             work.close()
             raise Misuse(INHERITED)
-        running = asyncio._get_running_loop()  # noqa: SLF001 - get_running_loop raises where there is none
+        running = running_loop()
         if running is self._loop:
             work.close()
             raise Misuse("called from the loop's own thread")

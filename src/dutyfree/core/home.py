@@ -13,7 +13,7 @@ import asyncio
 import os
 from inspect import getattr_static, iscoroutinefunction, isfunction
 from typing import Any, Final, NoReturn, Protocol, Self
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from dutyfree.core.errors import Misuse
 
@@ -30,14 +30,15 @@ class Owned(Protocol):
         ...
 
 
-_owned: WeakSet[Any] = WeakSet()
+_owned: WeakValueDictionary[int, Any] = WeakValueDictionary()
+"""By identity: a driver's class may say when two of its objects are equal, and then they have no hash."""
 _inherited: list[Any] = []
 """What a forked child has of its parent. Kept, so that no collector ends it with calls into the parent's loops."""
 
 
 def own(thing: Owned) -> None:
     """Have `thing.disown()` called in every process that is forked from this one while the thing exists."""
-    _owned.add(thing)
+    _owned[id(thing)] = thing
 
 
 def seal(thing: object) -> None:
@@ -105,7 +106,7 @@ async def _nothing_async() -> None:
 
 
 def _disown_all() -> None:
-    _inherited[:] = list(_owned)
+    _inherited[:] = _owned.values()
     _owned.clear()
     for thing in _inherited:
         thing.disown()
