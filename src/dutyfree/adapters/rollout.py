@@ -8,6 +8,7 @@ machinery (`failing_as`), so that no such failure is ever taken for the agent's,
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import posixpath
 import threading
@@ -89,7 +90,9 @@ def substrate_of(name: str) -> blocking.Substrate:
     key = os.getpid(), name
     with _lock:
         if not any(pid == key[0] for pid, _ in _connected):
-            # Before the executors are shut down, whose threads a substrate's end needs; `atexit` would be after that.
+            # Before the executors are shut down, whose threads a substrate's end needs: what is registered last runs
+            # first, and theirs is registered by this import. `atexit` would be after all of them.
+            importlib.import_module("concurrent.futures.thread")
             threading._register_atexit(close_all)  # type: ignore[attr-defined]  # noqa: SLF001 - as concurrent.futures does
         if key not in _connected:
             _connected[key] = blocking.connect(name)

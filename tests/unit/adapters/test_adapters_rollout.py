@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -84,15 +85,36 @@ def test_the_status_is_the_number_that_a_shell_would_give() -> None:
     assert rollout.exit_status(Outcome(ending="oom")) == 137
 
 
+def _left(pid: int) -> list[str]:
+    found = subprocess.run(["pgrep", "-xf", f"sleep {SECONDS}"], capture_output=True, text=True, check=False)
+    return [*found.stdout.split(), *map(str, Path("/dev/shm").glob(f"dutyfree-host-{pid}-*"))]
+
+
+SECONDS = 4242
+USES = f"""
+import os, sys, time
+from dutyfree.adapters import rollout
+box = rollout.lease(rollout.start_of(substrate=sys.argv[1]))
+box.start(["sleep", "{SECONDS}"], background=True)
+print(os.getpid(), flush=True)
+"""
+
+
 def test_a_process_that_ends_without_a_word_leaves_nothing() -> None:
-    script = (
-        "from dutyfree.adapters import rollout\n"
-        "box = rollout.lease(rollout.start_of(substrate='host'))\n"
-        "box.start(['sleep', '4242'], background=True)\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-    left = subprocess.run(["pgrep", "-xf", "sleep 4242"], capture_output=True, text=True, check=False).stdout
-    assert left == ""
+    done = subprocess.run([sys.executable, "-c", USES, "host"], capture_output=True, text=True, check=True, timeout=60)
+    assert "Traceback" not in done.stderr
+    assert _left(int(done.stdout)) == []
+
+
+def test_a_process_that_is_interrupted_in_mid_run_leaves_nothing() -> None:
+    script = USES + "box.run(['sleep', '100'])\n"
+    with subprocess.Popen([sys.executable, "-c", script, "host"], stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        error = process.communicate(timeout=60)[1]
+    assert error.rstrip().endswith("KeyboardInterrupt")
+    assert _left(pid) == []
 
 
 def test_what_one_container_cannot_be_is_refused_by_name() -> None:
