@@ -202,3 +202,18 @@ def test_deepagents_passes_langchains_suite_for_sandboxes(judge: Judge, tmp_path
     verdict = run(judge, tmp_path)
     check(judge, verdict)
     assert len(verdict.passed) + len(verdict.failed) == 86
+
+
+GYM = Judge(
+    framework="Gymnasium",
+    package="gymnasium",
+    version="1.4.0",
+    says="`check_env`, and episodes one by one and eight at once (on `host`)",
+    files=("gym_environment.py",),
+)
+
+
+def test_gymnasium_checks_the_environment(tmp_path: Path) -> None:
+    verdict = run(GYM, tmp_path)
+    check(GYM, verdict)
+    assert len(verdict.passed) == 4
