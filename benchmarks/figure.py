@@ -21,7 +21,7 @@ PANELS = {
         ("docker/run", "docker run", OTHERS),
         ("swe-rex/start", "SWE-ReX, local session", NOTHING),
         ("bwrap/true", "bubblewrap", OTHERS),
-        ("native/create", "dutyfree native", OURS),
+        ("native/create", "dutyfree native, from its stock", OURS),
         ("subprocess/true", "subprocess.run, no sandbox", NOTHING),
     ),
     "one more command": (

@@ -31,7 +31,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACK
 SMALL = 60
 MOST = {
     "files": 420,
-    "lines": 52_000,
+    "lines": 52_400,
     "files under 60 lines": 102,
     "folders below substrates": 22,
     "docstrings that begin with What, How, Where, Why or Who": 340,

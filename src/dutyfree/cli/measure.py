@@ -24,14 +24,14 @@ from dutyfree.meter.plan import Cohort
 from dutyfree.meter.record import Record
 from dutyfree.meter.subject import IMAGES, Subject
 from dutyfree.meter.workload import Surroundings, Workload
-from dutyfree.meter.workloads import ability, loop, material, staged, tier0, tier1, tier2, trace
+from dutyfree.meter.workloads import ability, live, loop, material, staged, tier0, tier1, tier2, trace
 from dutyfree.meter.workloads.gitserver import GitServer
 from dutyfree.substrates import registry
 
 HELP = "measure substrates, and write the records down"
 
 TIERS = ("T0", "T1", "T2")
-MORE_TIERS = ("reset", "fork", *(f"T2@{stage}" for stage in staged.STAGES))
+MORE_TIERS = ("reset", "fork", live.TIER, *(f"T2@{stage}" for stage in staged.STAGES))
 """Measured when they are asked for."""
 
 SETTLE_S = 3.0
@@ -69,6 +69,8 @@ def add_arguments(parser: Parser) -> None:
     add("--memory-mib", type=_positive, metavar="N", help="limit each sandbox, where the substrate can")
     add("--storage", choices=["memory", "disk"], default="memory", help="where sandboxes write (default: %(default)s)")
     add("--json", action="store_true", help="end with one JSON object instead of two lines")
+    add("--think", type=_pause, default=0.1, metavar="FACTOR", help="of real agents' think times in the tier live: 1 pauses as they do, "
+        "0 not at all (default: %(default)s)")  # fmt: skip
     add("--loop", action="store_true", help="a whole small RL training run per trial, instead of the tiers")
     add("--trace", type=Path, metavar="FILE", help="replay a recorded trajectory instead of the tiers")
     add("--trace-image", metavar="I", help="the image it ran in, where the file does not say")
@@ -211,7 +213,13 @@ def _workloads(args: argparse.Namespace, console: Console) -> list[Workload]:
         return [workload for workload in plain if workload.tier in tiers]
     with console.status("preparing the repository and its test dependencies (fetched once, then cached)"):
         project = _project(args)
-        every = (*plain, tier1.workload(project), tier2.workload(project), *_staged(project, tiers))
+        every = (
+            *plain,
+            live.workload(project, args.think),
+            tier1.workload(project),
+            tier2.workload(project),
+            *_staged(project, tiers),
+        )
         return [workload for workload in every if workload.tier in tiers]
 
 

@@ -153,13 +153,14 @@ async def run(
     clock: Callable[[], int] = now_ns,
 ) -> None:
     """Measure what is left to do."""
+    looks = choices.settle_s > 0 or any(work.think_s for work in prepared.bench.workloads.values())
     setting = Setting(
         host=prepared.manifest["host"]["id"],
         seed=choices.seed,
         deadline_s=choices.deadline_s,
         warm=choices.warmup > 0,
         clock=clock,
-        settler=Settler(limit_s=choices.settle_s, quiet_share=await busy_share(0.5) if choices.settle_s else 0.0),
+        settler=Settler(limit_s=choices.settle_s, quiet_share=await busy_share(0.5) if looks else 0.0),
     )
     with RecordWriter(directory) as writer:
         await run_plan(prepared.bench, prepared.todo, setting, writer, first_order=prepared.done, progress=progress)

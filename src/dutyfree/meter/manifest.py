@@ -59,6 +59,7 @@ def build(
                 "description": work.description,
                 "digest": {str(s): digest(work.actions(s)) for s in _lengths(protocol, tier)},
             }
+            | ({"think_s": list(work.think_s)} if work.think_s else {})
             | _recorded(work)
             for tier, work in workloads.items()
         },

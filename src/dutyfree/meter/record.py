@@ -87,6 +87,12 @@ class Record:
     """Processor time of the actions' processes; 0 where the substrate cannot tell."""
     preload_ns: int = 0
     """Bringing in a state that the tier takes as given; in no other time."""
+    think_ns: int = 0
+    """Pauses before actions, as a model makes them; in no other time."""
+    machine_cpu_ns: int | None = None
+    """Processor time of the whole machine during the cohort, less its noise before the run, over its trials."""
+    live_bytes: int | None = None
+    """Memory of the whole machine that each trial of the cohort took; None where it was not watched."""
     settled_ns: int = 0
     """Waiting before the trial until the machine was quiet."""
 

@@ -22,6 +22,7 @@ from dutyfree.meter.store import RecordWriter
 from dutyfree.meter.subject import Subject
 from dutyfree.meter.training import train
 from dutyfree.meter.trial import Body, Setting, attempt, write_down
+from dutyfree.meter.watch import watch
 from dutyfree.meter.workload import Workload
 
 Progress = Callable[[Cohort, list[Record]], None]
@@ -91,14 +92,18 @@ async def _run_cohort(source: Source, cohort: Cohort, setting: Setting, order: i
     await source.prepare(cohort[0].cell.steps)
     settled_ns = await setting.settler.wait()
     stolen = steal_ns()
-    if len(cohort) == 1:
-        attempts = [await attempt(source, cohort[0], setting, body)]
-    else:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(attempt(source, trial, setting, body)) for trial in cohort]
-        attempts = [task.result() for task in tasks]
+    live = bool(source.workload.think_s)
+    with watch(len(cohort), quiet_share=setting.settler.quiet_share, memory=live) as watched:
+        if len(cohort) == 1:
+            attempts = [await attempt(source, cohort[0], setting, body)]
+        else:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(attempt(source, trial, setting, body)) for trial in cohort]
+            attempts = [task.result() for task in tasks]
     stolen = steal_ns() - stolen
     return [
-        write_down(source, trial, setting, done, order=order + i, stolen_ns=stolen, settled_ns=settled_ns)
+        write_down(
+            source, trial, setting, done, order=order + i, stolen_ns=stolen, settled_ns=settled_ns, watched=watched
+        )
         for i, (trial, done) in enumerate(zip(cohort, attempts, strict=True))
     ]

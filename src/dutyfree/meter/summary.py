@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dutyfree.meter.record import COMPONENTS, Record
-from dutyfree.meter.stats import Cost, Interval, Summary, cost, quantile, ratio, summarise, tax
+from dutyfree.meter.stats import FEWEST_P95, Cost, Interval, Summary, cost, quantile, ratio, summarise, tax
 from dutyfree.meter.workloads import tier0
 
 REFERENCE = "host"
@@ -38,6 +38,21 @@ class Key:
     steps: int
     parallel: int
     profile: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """Rollouts beside each other, and what they cost the whole machine."""
+
+    rollouts_per_hour: float
+    """That succeeded, think time included."""
+    action_p95_s: float | None
+    think_s: float
+    """Mean pauses of a rollout."""
+    machine_cpu_s: float
+    """Processor time of the whole machine for one rollout, mean."""
+    memory_bytes: float | None
+    """Of the whole machine for one live sandbox, mean."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +99,8 @@ class Result:
     """T0's `echo`, by `bash -c`: the same and a shell."""
     steal_share: float
     """Processor time stolen meanwhile, as a share of wall time."""
+    load: Load | None
+    """Throughput and the machine's part; None where records are too old to know."""
     exit_codes: tuple[tuple[int, ...], ...]
     """Of each trial's actions; empty where records have none."""
 
@@ -236,6 +253,7 @@ def _result(key: Key, title: str, group: Sequence[Record], reference: Sequence[R
         direct_p50=_place_p50(good, key, tier0.DIRECT),
         shell_p50=_place_p50(good, key, tier0.SHELL),
         steal_share=sum(r.steal_ns for r in group) / wall_ns if wall_ns else 0.0,
+        load=_load(group, good),
         exit_codes=tuple(tuple(record.exit_codes) for record in group),
     )
 
@@ -246,6 +264,24 @@ def _failures(group: Sequence[Record]) -> dict[str, int]:
         if not record.ok:
             failures[record.failure_kind or "unknown"] += 1
     return dict(failures)
+
+
+def _load(group: Sequence[Record], good: Sequence[Record]) -> Load | None:
+    costs = [record.machine_cpu_ns for record in group if record.machine_cpu_ns is not None]
+    if len(costs) != len(group) or not good:
+        return None
+    walls: dict[int, int] = defaultdict(int)
+    for record in group:
+        walls[record.block] = max(walls[record.block], record.total_ns + record.think_ns + record.preload_ns)
+    actions = [ns * NS for record in good for ns in record.actions_ns]
+    memory = [record.live_bytes for record in group if record.live_bytes is not None]
+    return Load(
+        rollouts_per_hour=3600 * len(good) / (sum(walls.values()) * NS),
+        action_p95_s=quantile(actions, 0.95) if len(actions) >= FEWEST_P95 else None,
+        think_s=float(np.mean([record.think_ns for record in group])) * NS,
+        machine_cpu_s=float(np.mean(costs)) * NS,
+        memory_bytes=float(np.mean(memory)) if memory else None,
+    )
 
 
 def _first_result(group: Sequence[Record]) -> Summary | None:
@@ -310,6 +346,7 @@ def _row(result: Result) -> dict[str, Any]:
         "first_result_p50_s": _finite(first.p50) if first else None,
         "first_result_p95_s": _finite(first.p95) if first else None,
         "teardown_mean_s": result.teardown_mean,
+        "load": None if result.load is None else asdict(result.load),
         "decomposition_s": dict(result.decomposition),
     }
 

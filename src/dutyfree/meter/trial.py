@@ -8,7 +8,8 @@ The loop between two actions is lean, and what it costs is not hidden: everythin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -23,6 +24,7 @@ from dutyfree.meter.plan import Trial
 from dutyfree.meter.record import Record
 from dutyfree.meter.settle import Settler
 from dutyfree.meter.source import Source, Taken
+from dutyfree.meter.watch import UNWATCHED, Watched
 from dutyfree.meter.workload import CheckFailed, set_up
 
 FIRST = Action(kind="command", command=("true",), check=Check(equals=b""))
@@ -63,6 +65,7 @@ class Tape:
     exit_codes: list[int] = field(default_factory=list)
     cpu_ns: int = 0
     preload_ns: int = 0
+    think_ns: int = 0
     at_action: int | None = None
     start: str = "fresh"
 
@@ -115,12 +118,16 @@ async def attempt(source: Source, trial: Trial, setting: Setting, body: Body | N
 
 async def _run(source: Source, trial: Trial, setting: Setting, tape: Tape) -> None:
     if trial.cell.steps:
-        await rollout(source, source.actions(trial.cell.steps), setting, tape)
+        pauses = random.Random(f"{setting.seed}/{trial.block}/{trial.member}")  # noqa: S311 - pauses, no secrets
+        think = [pauses.choice(source.workload.think_s) for _ in range(trial.cell.steps) if source.workload.think_s]
+        await rollout(source, source.actions(trial.cell.steps), setting, tape, think)
     else:
         await _cold_start(source, setting, tape)
 
 
-async def rollout(source: Source, actions: tuple[Action, ...], setting: Setting, tape: Tape) -> None:
+async def rollout(
+    source: Source, actions: tuple[Action, ...], setting: Setting, tape: Tape, think: Sequence[float] = ()
+) -> None:
     """Take a sandbox, set it up, run the actions, reset or destroy it."""
     tape.begin_ns = setting.clock()
     taken = await source.take()
@@ -128,7 +135,8 @@ async def rollout(source: Source, actions: tuple[Action, ...], setting: Setting,
     try:
         _note_start(taken, tape, setting)
         directory = await _prepare(source, taken, setting, tape)
-        await _act(taken.box, actions, directory, setting.clock, tape, judged=not source.subject.hollow)
+        judged = not source.subject.hollow
+        await _act(taken.box, actions, directory, setting.clock, tape, judged=judged, think=think)
         begin = setting.clock()
         keep = await _reset(source, taken.box, directory)
         if keep or source.workload.reset is not None:
@@ -190,11 +198,14 @@ async def _act(
     tape: Tape,
     *,
     judged: bool,
+    think: Sequence[float] = (),
 ) -> None:
     """The measured loop. No deadline per action: the trial has one, and cancelling an action kills it."""
     run, actions_ns, runs_ns = box.run, tape.actions, tape.runs
     for index, action in enumerate(actions):
         tape.at_action = index
+        if think:
+            await _think(think[index], clock, tape)
         begin = clock()
         out = await run(action.command, cwd=directory, stdin=action.stdin)
         end = clock()
@@ -208,6 +219,15 @@ async def _act(
         if fault is not None and judged:
             raise CheckFailed(f"{action.kind} action {index} {action.command!r}: {fault}")
     tape.at_action = None
+
+
+async def _think(pause_s: float, clock: Callable[[], int], tape: Tape) -> None:
+    """Pause as a model does. The rollout's clock stands still."""
+    begin = clock()
+    await asyncio.sleep(pause_s)
+    took = clock() - begin
+    tape.think_ns += took
+    tape.begin_ns += took
 
 
 async def _reset(source: Source, box: Sandbox, directory: str | None) -> bool:
@@ -244,7 +264,15 @@ async def destroy(box: Sandbox, setting: Setting, tape: Tape) -> None:
 
 
 def write_down(
-    source: Source, trial: Trial, setting: Setting, done: Attempt, *, order: int, stolen_ns: int, settled_ns: int = 0
+    source: Source,
+    trial: Trial,
+    setting: Setting,
+    done: Attempt,
+    *,
+    order: int,
+    stolen_ns: int,
+    settled_ns: int = 0,
+    watched: Watched = UNWATCHED,
 ) -> Record:
     """Make the record of a trial that is over."""
     tape, failure = done.tape, done.failure
@@ -292,6 +320,9 @@ def write_down(
         exit_codes=tape.exit_codes,
         cpu_ns=tape.cpu_ns,
         preload_ns=tape.preload_ns,
+        think_ns=tape.think_ns,
+        machine_cpu_ns=watched.cpu_ns,
+        live_bytes=watched.memory_bytes,
         settled_ns=settled_ns,
     )
 

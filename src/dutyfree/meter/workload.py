@@ -118,6 +118,8 @@ class Workload:
     """Absolute paths that must be executable inside, else the tier is not offered."""
     uploads: tuple[tuple[Path, str], ...] = ()
     """Local trees, and their names in the work directory."""
+    think_s: tuple[float, ...] = ()
+    """Equally likely pauses before an action, of which the trial's seed draws one each; they are in no time but their own."""
     preloaded: bool = False
     """Set-up makes a state that the tier takes as given: its time is recorded, and in no total."""
     clone: Clone | None = None

@@ -13,6 +13,7 @@ from dutyfree.meter.stability import doubts
 from dutyfree.meter.store import Run, load
 from dutyfree.meter.summary import REFERENCE, Result, results, to_json
 from dutyfree.report import cold, containment, figures, page, scale, state, study, tables
+from dutyfree.report import load as loads
 from dutyfree.report.front import Front, front
 from dutyfree.report.text import NONE, Table, percent, percents, seconds, steps
 
@@ -57,6 +58,7 @@ def _write(source: Path, target: Path, run: Run, found: list[Result]) -> Report:
         tables.decomposition(found),
         *scale.tables(found),
         tables.hidden_costs(found, run.manifest),
+        loads.table(found, run.manifest),
         tables.training(found),
         state.table(found, run.manifest),
         *containment.tables(containment.kept(source)),

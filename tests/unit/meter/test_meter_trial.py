@@ -4,9 +4,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from synthetic import MS, Delays, Faults, SyntheticSubstrate
+from synthetic import MS, Delays, Faults, SyntheticSubstrate, VirtualClock
 
 from dutyfree.core.spec import Spec
+from dutyfree.meter import trial as trial_module
 from dutyfree.meter.plan import Cell, Trial
 from dutyfree.meter.record import COMPONENTS
 from dutyfree.meter.source import Source
@@ -150,3 +151,48 @@ def test_the_optimised_profile_forks_where_it_can_and_leaves_nothing():
     assert all(record.create_ns == 1 * MS and record.setup_ns == 0 for record in records)
     assert len(substrate.made) == 3
     assert substrate.living == 0
+
+
+def test_think_time_is_drawn_by_the_seed_and_is_in_no_other_time():
+    pausing = replace(tier0.workload(), think_s=(0.001, 0.002, 0.003))
+    clock = Ticking()
+    (one,) = run_one(SyntheticSubstrate(clock=clock), workload=pausing)
+    (other,) = run_one(SyntheticSubstrate(clock=Ticking()), workload=pausing)
+    (plain,) = run_one(SyntheticSubstrate())
+    assert one.think_ns == other.think_ns == clock.paused > 0
+    assert one.total_ns == plain.total_ns
+    assert sum(getattr(one, f"{name}_ns") for name in COMPONENTS) == one.total_ns
+
+
+class Ticking(VirtualClock):
+    """A virtual clock on which pauses pass: an hour for each look before an action."""
+
+    def __init__(self):
+        super().__init__()
+        self.paused = 0
+
+    def pause(self, seconds):
+        self.advance(int(seconds * 1e9))
+        self.paused += int(seconds * 1e9)
+
+
+@pytest.fixture(autouse=True)
+def pauses_pass_on_the_virtual_clock(monkeypatch):
+    async def think(pause_s, clock, tape):
+        await real(pause_s, Paused(clock, pause_s), tape)
+
+    real = trial_module._think
+    monkeypatch.setattr(trial_module, "_think", think)
+
+
+class Paused:
+    """Reads the clock before and after a pause, and lets it pass in between."""
+
+    def __init__(self, clock, pause_s):
+        self.clock, self.pause_s, self.looks = clock, pause_s, 0
+
+    def __call__(self):
+        self.looks += 1
+        if self.looks == 2:
+            self.clock.pause(self.pause_s)
+        return self.clock()
