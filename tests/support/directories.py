@@ -10,6 +10,7 @@ from dutyfree import driver as kit
 from dutyfree.core.contract import SNAPSHOT_PREFIX
 from dutyfree.core.errors import DriverError, Misuse, SandboxLost
 
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CAPABILITIES = kit.capabilities_for(
     "api", isolation="none", networks={"host"}, storages={"disk", "memory"}, reset=True, snapshot=True, fork=True
 )
@@ -44,8 +45,11 @@ class Directory(kit.Body):
         await self.backend.at("execute")
         if self.keeper.poll() is not None:
             raise SandboxLost("its process ended")
-        words = [f"{name}={value}" for name, value in call.env.items()]
-        end = await kit.stream_program(["env", "-C", str(self.place), *words, *call.argv], call, sink)
+        if call.cwd and not Path(call.cwd).is_dir():
+            return kit.ExecEnd(126, refusal=f"chdir to cwd {call.cwd!r}: no such directory")
+        # A bash whose input is a socket takes itself for a login over the network, and reads ~/.bashrc, unless it has a parent.
+        words = [PATH, "SHLVL=1", *(f"{name}={value}" for name, value in call.env.items())]
+        end = await kit.stream_program(["env", "-i", "-C", call.cwd or str(self.place), *words, *call.argv], call, sink)
         return kit.ExecEnd(end.code)
 
     async def remove(self):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Never
 
 from dutyfree.core.contract import DEFAULT_OUTPUT_LIMIT_BYTES, Command, Sandbox
-from dutyfree.core.errors import SandboxLost
+from dutyfree.core.errors import SandboxLost, Unsupported
 from dutyfree.core.home import check_loop
 from dutyfree.core.keyword import unknown_for
 from dutyfree.core.outcome import Outcome
@@ -58,6 +58,8 @@ class ExecSandbox(FilesByRun, DriverSandbox):
         """Run a command by one exec call."""
         if unknown:
             raise unknown_for(Sandbox.run, unknown)
+        if user is not None and not self.capabilities.users:
+            raise Unsupported("another user is not offered", sandbox=self.id)
         deadline_s = check_timeout("timeout_s", timeout_s)
         limit = output_limit(output_limit_bytes)
         call = self._runner.execution(command, cwd=cwd, env=env, stdin=stdin, user=user, merge_stderr=merge_stderr)
