@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not _native.available, reason=f"native: {_native.reason}; enable: {_native.enable}"),
     pytest.mark.xdist_group("judges"),
 ]
+EXAMPLES = SCRIPTS.parents[1] / "examples"
 START = {"DUTYFREE_JUDGE_START": str(SCRIPTS / "start.toml")}
 
 INSPECT = Judge(
@@ -217,3 +219,22 @@ def test_gymnasium_checks_the_environment(tmp_path: Path) -> None:
     verdict = run(GYM, tmp_path)
     check(GYM, verdict)
     assert len(verdict.passed) == 4
+
+
+RAY = Judge(
+    framework="Ray",
+    package="ray",
+    version="2.60.0",
+    says="`examples/ray_rollouts.py` on three local nodes (on `host`)",
+    needs=(),
+    files=(),
+)
+
+
+def test_ray_sends_rollouts_to_the_nodes_that_have_their_start_state(tmp_path: Path) -> None:
+    words = [str(environment(RAY)), str(EXAMPLES / "ray_rollouts.py"), "host", "--nodes", "3"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300)
+    assert "48 rollouts on 3 nodes" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "mean reward 1.00" in done.stdout
+    assert len(re.findall(r"^node \d: \d+ rollouts, start states \[\d", done.stdout, re.MULTILINE)) == 3
+    record(RAY.framework, f"ray {RAY.version}", RAY.says, "48", "none")
