@@ -22,7 +22,11 @@ SAID = {
 
 
 def test_every_example_is_known_here() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*SAID, "driver", "ray_rollouts"}  # these have suites of their own
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {
+        *SAID,
+        "driver",
+        "ray_rollouts",
+    }  # these have suites of their own
 
 
 @pytest.mark.parametrize("name", sorted(SAID))
