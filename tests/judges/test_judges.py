@@ -238,3 +238,38 @@ def test_ray_sends_rollouts_to_the_nodes_that_have_their_start_state(tmp_path: P
     assert "mean reward 1.00" in done.stdout
     assert len(re.findall(r"^node \d: \d+ rollouts, start states \[\d", done.stdout, re.MULTILINE)) == 3
     record(RAY.framework, f"ray {RAY.version}", RAY.says, "48", "none")
+
+
+_TERMINAL = "a session here is a shell without a terminal"
+
+SWEREX = Judge(
+    framework="SWE-ReX",
+    package="swe-rex",
+    version="1.4.0",
+    says="its tests of execution, server and remote deployment, through its own server (on `host`)",
+    needs=(
+        "aiohttp",
+        "pexpect",
+        "bashlex",
+        "fastapi",
+        "uvicorn",
+        "python-multipart",
+        "requests",
+        "pytest",
+        "pytest-asyncio",
+    ),
+    repository="https://github.com/SWE-agent/SWE-ReX",
+    files=("tests/test_execution.py", "tests/test_server.py", "tests/test_remote_deployment.py"),
+    conftest=True,
+    plugin="swerex_server",
+    excused={
+        "test_run_in_shell_interactive_command": _TERMINAL,
+        "test_run_in_shell_interactive_command_timeout": _TERMINAL,
+        "test_interrupt_pager": _TERMINAL,
+        "test_unauthenticated_request": "the FastAPI of today answers 401 where its server's test expects 403",
+    },
+)
+
+
+def test_swerex_cannot_tell_our_runtime_from_its_own(tmp_path: Path) -> None:
+    check(SWEREX, run(SWEREX, tmp_path, DUTYFREE_JUDGE_SUBSTRATE="host"))

@@ -46,6 +46,8 @@ class Judge:
     """The tests are in the package's source distribution only."""
     repository: str = ""
     """The tests are in this repository only, at the tag that is the version."""
+    conftest: bool = False
+    """Its tests need their own fixtures."""
     plugin: str = ""
     """A module of tests/judges that the framework's own tests are run with."""
     deselected: Mapping[str, str] = field(default_factory=dict)
@@ -168,7 +170,7 @@ def run(judge: Judge, tmp_path: Path, **variables: str) -> Verdict:
     base = source(judge) if judge.sdist or judge.repository else SCRIPTS
     report = tmp_path / "report.xml"
     words = [
-        str(interpreter), "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", "-c", os.devnull,
+        str(interpreter), "-m", "pytest", "-q", *([] if judge.conftest else ["--noconftest"]), "-p", "no:cacheprovider", "-c", os.devnull,
         "-o", "asyncio_mode=auto", f"--rootdir={base}", f"--junitxml={report}", *(["-p", judge.plugin] if judge.plugin else []),
         *(str(base / name) for name in judge.files),
     ]  # fmt: skip

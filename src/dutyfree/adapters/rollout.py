@@ -12,11 +12,11 @@ import importlib
 import os
 import posixpath
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dutyfree import blocking
 from dutyfree.core.contract import Command, FileInfo, Sandbox
@@ -26,6 +26,8 @@ from dutyfree.core.outcome import Outcome
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Limits, Spec
 from dutyfree.warm.declaration import load
+
+T = TypeVar("T")
 
 VARIABLE = "DUTYFREE_SUBSTRATE"
 """Names the substrate where a framework's configuration does not."""
@@ -138,6 +140,10 @@ class Rollout:
     def twin(self) -> Sandbox:
         """The sandbox itself, of the connection's loop."""
         return self.box.twin
+
+    async def reach(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await a call of `twin`, or of something that it gave."""
+        return await self._substrate.reach(work)
 
     async def directory(self) -> str:
         """Where actions start."""
