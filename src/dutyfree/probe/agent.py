@@ -7,6 +7,8 @@ import os
 import secrets
 import shutil
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
 
@@ -26,7 +28,7 @@ _ALL_IDS = 1 << 32
 _OWNER = """
 import asyncio, sys, dutyfree
 async def main():
-    async with dutyfree.connect(sys.argv[1]) as substrate, substrate.create() as box:
+    async with dutyfree.connect(sys.argv[1]) as substrate, substrate.create(dutyfree.Spec(image=sys.argv[2])) as box:
         print((await box.run(["cat", "/proc/self/uid_map"])).stdout.split()[1].decode(), flush=True)
         await asyncio.to_thread(sys.stdin.read)
 asyncio.run(main())
@@ -112,7 +114,10 @@ async def ids(substrate: Substrate) -> Verdict:
         if int(count) >= _ALL_IDS - 1:
             return broke("the ids inside are the host's own")
         need(os.geteuid() == 0 and shutil.which("unshare") is not None, "needs root, and unshare (util-linux)")
-        seen = [first.decode(), *[await _elsewhere(substrate.name, squat) for squat in ("", _SQUAT)]]
+        async with AsyncExitStack() as owners:  # all at once: ids of one that has gone may be used again
+            elsewhere = [_elsewhere(substrate.name, box.box.spec.image, squat) for squat in ("", _SQUAT)]
+            seen = [first.decode(), *[await owners.enter_async_context(owner) for owner in elsewhere]]
+    need(seen[1] != "", "no sandbox can be made in a network namespace of its own")
     if "" in seen:
         return broke("where a stranger has bound some names no sandbox can be made")
     if len(set(seen)) < len(seen):
@@ -120,9 +125,10 @@ async def ids(substrate: Substrate) -> Verdict:
     return held(f"three owners, three ranges: {', '.join(seen)}")
 
 
-async def _elsewhere(name: str, squat: str) -> str:
-    """The first host id that an owner in a network namespace of its own hands out; `squat`: what a stranger does there."""
-    script = 'if [ -n "$2" ]; then "$0" -I -c "$2" <&3 >/dev/null & sleep 1; fi; exec "$0" -c "$1" "$3"'
+@asynccontextmanager
+async def _elsewhere(name: str, image: str, squat: str) -> AsyncIterator[str]:
+    """Give the first host id that an owner in a network namespace of its own hands out; `squat`: what a stranger does there."""
+    script = 'if [ -n "$2" ]; then "$0" -I -c "$2" <&3 >/dev/null & sleep 1; fi; exec "$0" -c "$1" "$3" "$4"'
     read_end, write_end = os.pipe()
     words = [
         "unshare",
@@ -134,20 +140,24 @@ async def _elsewhere(name: str, squat: str) -> str:
         _OWNER,
         squat,
         name,
+        image,
     ]
     owner = await asyncio.create_subprocess_exec(
         *words, stdin=read_end, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, pass_fds=[read_end]
     )
     os.close(read_end)
     try:
-        lines = owner.stdout
-        while lines is not None and (line := await lines.readline()):
-            if line.strip().isdigit():
-                return line.strip().decode()
-        return ""
+        yield await _first_number(owner.stdout)
     finally:
         os.close(write_end)
         await finish(_gone(owner))
+
+
+async def _first_number(lines: asyncio.StreamReader | None) -> str:
+    while lines is not None and (line := await lines.readline()):
+        if line.strip().isdigit():
+            return line.strip().decode()
+    return ""
 
 
 async def _gone(process: asyncio.subprocess.Process) -> None:
