@@ -18,7 +18,8 @@ Written by `make docs` from the code. An option wins over a variable, a variable
 file, and the file over the default.
 
 ## The config file
-`~/.config/dutyfree/config.toml` (below `XDG_CONFIG_HOME` where that is set), or the file that `DUTYFREE_CONFIG` names; empty: no file.
+`~/.config/dutyfree/config.toml` (below `XDG_CONFIG_HOME` where that is set), or the file that
+`DUTYFREE_CONFIG` names. An empty `DUTYFREE_CONFIG` means no file.
 
     substrate = "docker"            # a setting, as in the table below
     [run]                           # defaults of one command's options, by their long names

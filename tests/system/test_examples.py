@@ -53,6 +53,51 @@ def test_the_programme_of_the_readme_runs_on_every_substrate_it_names(name: str)
     assert name == "noop" or "hello from" in done.stdout
 
 
+def programs_of_the_tutorial() -> list[str]:
+    text = (EXAMPLES.parent / "docs" / "tutorial.md").read_text()
+    blocks = [part.partition("```")[0] for part in text.split("```python\n")[1:]]
+    return [block for block in blocks if "asyncio.run(main())" in block]
+
+
+@pytest.mark.parametrize("name", ["native", "host"])
+def test_the_first_program_of_the_tutorial_says_what_it_should(name: str) -> None:
+    code = programs_of_the_tutorial()[0].replace('connect("native")', f'connect("{name}")')
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "reward: 1.0" in done.stdout, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="states are for root: sudo make test")
+def test_the_other_programs_of_the_tutorial_start_from_stages(tmp_path: Path) -> None:
+    git = ["git", "-C", tmp_path, "-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+    (tmp_path / "sums.py").write_text("one = 1\n")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "sums"]):
+        subprocess.run([*git, *words], check=True)
+    _, stages, group = programs_of_the_tutorial()
+    for code, said in ((stages.replace("/path/to/your/repository", str(tmp_path)), "sums.py"), (group, "rewards: [")):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert said in done.stdout, done.stderr
+
+
+@pytest.mark.slow("a newcomer's first half hour")
+def test_the_installation_of_the_readme_works_when_pasted(tmp_path: Path) -> None:
+    root = EXAMPLES.parent
+    text = (root / "README.md").read_text().partition("## Install\n")[2].partition("\n\nTwo commands")[0]
+    commands = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    assert any(command.startswith("pip install") for command in commands)
+    tracked = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, check=False).stdout
+    if not tracked:
+        pytest.skip("needs the repository: git clone")
+    subprocess.run(
+        f"git -C '{root}' ls-files -z | tar -C '{root}' --null -T - -c | tar -x -C '{tmp_path}'", shell=True, check=True
+    )
+    home = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "DUTYFREE_HOME": str(tmp_path / "store")}
+    done = subprocess.run(
+        ["bash", "-ec", "\n".join(commands)], cwd=tmp_path, env=home, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "hello from a sandbox"
+
+
 def commands_of_the_readme() -> list[str]:
     text = (EXAMPLES.parent / "README.md").read_text().partition("## On the command line\n")[2].partition("\n\n")[0]
     return [line.strip().partition("   ")[0] for line in text.splitlines()]

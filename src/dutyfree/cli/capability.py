@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from dutyfree.core.contract import Capabilities, Driver
@@ -11,8 +12,9 @@ from dutyfree.substrates.registry import drivers
 HEAD = """\
 # Substrates and what they offer
 
-Written by `dutyfree doctor --markdown` (`make docs`) from the drivers' own declarations: what each offers where everything it needs is in
-place. `dutyfree doctor` says what of it this machine has, and why not the rest.
+Written by `dutyfree doctor --markdown` (`make docs`) from the declarations of the drivers. The table shows what each
+driver offers where everything it needs is installed. `dutyfree doctor` shows what this machine has, and why it lacks
+the rest.
 """
 COLUMNS = ("stream", "terminal", "shell", "forward", "users", "process_tree", "snapshot", "fork", "reset")
 _TITLES = ("substrate", "dispatch", "isolation", "limits", *COLUMNS)
@@ -28,7 +30,11 @@ def table() -> str:
         rows += [_row(name, offered) for offered in driver.declared()]
         notes += _notes(name, driver)
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([HEAD, *what, "", *lines, "", "## Why not", "", *notes, ""])
+    return "\n".join([HEAD, *map(_wrapped, what), "", *lines, "", "## Why not", "", *map(_wrapped, notes), ""])
+
+
+def _wrapped(item: str) -> str:
+    return textwrap.fill(item, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _loadable() -> Iterator[tuple[str, Driver]]:
