@@ -1,4 +1,4 @@
-"""What opens a connection of callers without an event loop, and what takes two of its parts."""
+"""Connect for callers without an event loop, and put two of its parts together."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def connect(name: str | None = None, **options: Any) -> Substrate:
 
 
 def opened(pending: Pending[contract.Substrate]) -> Substrate:
-    """What is pending, on a loop of its own."""
+    """Wait for a pending substrate on an event loop of its own."""
     bridge = Bridge()
     try:
         substrate = bridge.call(awaited(pending))

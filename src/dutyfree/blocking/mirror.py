@@ -137,7 +137,7 @@ class Sandbox(Mirror):
         self._bridge.call(self._sandbox.write(path, data, mode=mode, append=append, user=user))
 
     def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
-        """What is there."""
+        """Describe the file at a path."""
         return self._bridge.call(self._sandbox.stat(path, follow=follow, user=user))
 
     def mkdir(self, path: Inside, *, mode: int = 0o755, user: User | None = None) -> None:
@@ -220,7 +220,7 @@ class Substrate(Mirror):
         return self._bridge.call(self._substrate.holds(image))
 
     def image_key(self, image: str) -> str:
-        """What changes when the image's content does."""
+        """Return a key that changes when the image's content changes."""
         return self._bridge.call(self._substrate.image_key(image))
 
     def image_bytes(self, image: str) -> int | None:
@@ -251,7 +251,7 @@ class Substrate(Mirror):
 
 
 async def awaited(pending: Pending[T]) -> T:
-    """What is pending, as a coroutine."""
+    """Wait for a pending value inside a coroutine."""
     return await pending
 
 

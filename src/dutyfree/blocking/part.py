@@ -1,4 +1,4 @@
-"""What a sandbox hands out, mirrored: `Process`, `Shell`, `Forward`. See `core.contract` for what they mean."""
+"""Blocking twins of `Process`, `Shell` and `Forward`. See `core.contract` for what they mean."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dutyfree.core.spec import Content
 
 
 class Mirror:
-    """What waits for its asynchronous twin, on the loop of one connection."""
+    """A blocking object that runs its asynchronous twin on the loop of one connection."""
 
     _bridge: Bridge
 
@@ -95,7 +95,7 @@ class Shell(Mirror):
         return Process(self._bridge, self._bridge.call(self._shell.start(script, timeout_s=timeout_s, stdin=stdin)))
 
     def interrupt(self) -> None:
-        """What Ctrl-C does, from another thread than the one that runs."""
+        """Interrupt the running script as Ctrl-C does, from another thread."""
         self._bridge.call(self._shell.interrupt())
 
     @property
@@ -123,7 +123,7 @@ class Snapshot(Mirror):
 
     @property
     def key(self) -> str:
-        """What it is kept under."""
+        """The name that the snapshot is kept under."""
         return self._snapshot.key
 
     @property

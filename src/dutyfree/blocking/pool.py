@@ -76,7 +76,7 @@ class Pool(Substrate):
         return tuple(Lease(self._bridge, lease) for lease in self._bridge.call(_leases(self._substrate)))
 
     def metrics(self) -> warm.Metrics:
-        """What was done so far, and what is there now."""
+        """Count the pool's work so far, and what the pool holds now."""
         return self._bridge.call(_metrics(self._substrate))
 
 

@@ -100,7 +100,7 @@ def capability_facts(offered: Capabilities | None) -> dict[str, Any]:
 
 
 def host_facts() -> dict[str, Any]:
-    """What the numbers of this machine depend on."""
+    """Collect the facts of this machine that its measurements depend on."""
     kvm = judge()
     return {
         "dutyfree": __version__,

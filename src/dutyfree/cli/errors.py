@@ -84,7 +84,7 @@ def _abandon_output() -> None:
 
 
 def describe(error: DutyfreeError | OSError) -> str:
-    """What went wrong and what to do next, on one line."""
+    """Say on one line what went wrong and what to do next."""
     line = printable(" ".join(_words(error).split()))
     hint = _next_step(error)
     return f"{line}; {hint}" if hint else line

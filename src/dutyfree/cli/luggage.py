@@ -15,7 +15,7 @@ WORK = "/work"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Luggage:
-    """What goes in and what comes out."""
+    """Files to copy into a sandbox and out of it."""
 
     uploads: tuple[tuple[Path, str], ...]
     downloads: tuple[tuple[str, Path], ...]

@@ -99,7 +99,7 @@ def _add_verbose(parser: Parser, *, default: Any) -> None:
 
 
 def _defaults(command: str) -> dict[str, Any]:
-    """What the config file says of this command's options."""
+    """Read the config file's defaults for the options of this command."""
     content = file_content(os.environ)
     for name, value in content.items():
         if isinstance(value, dict) and name not in COMMANDS:

@@ -280,7 +280,7 @@ def _declared(driver: Driver | None) -> Sequence[Capabilities]:
 
 
 def _left_out(name: str, driver: Driver, *, quick: bool) -> str | None:
-    """Why it is not measured unasked; None: it is."""
+    """Return the reason why a substrate is not measured unless it is named; None: it is measured."""
     found = driver.probe()
     if not found.available:
         return found.reason + (f"; {found.enable}" if found.enable else "")

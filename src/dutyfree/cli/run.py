@@ -110,7 +110,7 @@ def _substrate(args: argparse.Namespace) -> Pending[Substrate]:
 
 
 def _spec(args: argparse.Namespace, *, cwd: str | None) -> Spec:
-    """What the options say, over what the declaration of stages says."""
+    """Build the spec from the options, which win over the declaration of stages."""
     limits = Limits(
         cpus=args.cpus,
         memory_bytes=_size("--memory", args.memory),

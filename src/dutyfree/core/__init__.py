@@ -1,1 +1,1 @@
-"""What everything else speaks: specs, the contract, outcomes, errors, timelines. Imports nothing of ours."""
+"""The words that all other packages share: specs, contract, outcomes, errors, timelines. Imports nothing of ours."""

@@ -40,7 +40,7 @@ DEFAULT_OUTPUT_LIMIT_BYTES = 16 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capabilities:
-    """What a substrate offers. A report says "not offered" of the rest, and not "failed"."""
+    """Abilities that a substrate offers. A report calls the rest "not offered", and not "failed"."""
 
     isolation: Isolation
     dispatch: Dispatch
@@ -77,7 +77,7 @@ class Capabilities:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileInfo:
-    """What the sandbox says of one file. Hostile input: display it, don't trust it."""
+    """Facts that the sandbox reports of one file. They are hostile input: display them, do not trust them."""
 
     name: str
     """Last component; bytes that are not UTF-8 as surrogate escapes."""
@@ -154,7 +154,7 @@ class Shell(Protocol):
         """Run a script as `run` does, and hand back its `Process` to watch. It has no terminal and takes no later input."""
 
     async def interrupt(self) -> None:
-        """What Ctrl-C does: stop the running script, keep the shell."""
+        """Stop the running script as Ctrl-C does, and keep the shell."""
 
     @property
     def alive(self) -> bool:
@@ -186,7 +186,7 @@ class Snapshot(Protocol):
 
     @property
     def key(self) -> str:
-        """What it is kept under."""
+        """The name that the snapshot is kept under."""
 
     @property
     def image(self) -> str:
@@ -278,7 +278,7 @@ class Sandbox(Belonging, ABC):
         raise self._unsupported("write")
 
     async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
-        """What is there; FileNotFoundError if nothing is."""
+        """Describe the file at a path; FileNotFoundError if there is none."""
         raise self._unsupported("stat")
 
     async def list(self, path: Inside, *, limit: int = 100_000, user: User | None = None) -> list[FileInfo]:
@@ -398,14 +398,14 @@ class Substrate(Belonging, ABC):
 
     @abstractmethod
     async def _create(self, spec: Spec) -> Sandbox:
-        """What a driver implements: start one sandbox, leave nothing behind on failure or cancellation."""
+        """Start one sandbox, and leave nothing behind on failure or cancellation. Each driver implements this."""
 
     async def holds(self, image: str) -> bool:
         """Whether `create` could start from this image at once, without building or fetching it."""
         return False
 
     async def image_key(self, image: str) -> str:
-        """What changes when the image's content does, as far as the substrate can tell; the name itself if it cannot.
+        """Return a key that changes with the image's content where the substrate can tell; else the image's name.
 
         Raises as `create` does for an image it does not know.
         """
@@ -439,7 +439,7 @@ class Substrate(Belonging, ABC):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Availability:
-    """What a driver knows about this machine without starting anything; `dutyfree doctor` begins with it."""
+    """Facts that a driver knows of this machine without starting anything; `dutyfree doctor` begins with them."""
 
     available: bool
     reason: str
@@ -454,7 +454,7 @@ class Availability:
 
 
 class Driver(Protocol):
-    """What the registry holds for each name: how to look, and how to connect.
+    """Entry of the registry for one name: it can look at the machine, and connect.
 
     Entry points of the group ``dutyfree.substrates`` name an object of this shape.
     """

@@ -64,7 +64,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class Belonging:
-    """What belongs to the process and the event loop that made it."""
+    """Tie an object to the process and the event loop that made it."""
 
     _home: asyncio.AbstractEventLoop | None
 

@@ -1,4 +1,4 @@
-"""How an action ended: the value every `run` returns.
+"""Outcome of an action: the value that every `run` returns.
 
 A command that fails, is killed or runs out of time is an ordinary result, so all of that is data here. See
 `errors` for what is not.
@@ -74,17 +74,17 @@ class Outcome:
 
     @property
     def stdout_omitted_bytes(self) -> int:
-        """How many bytes of stdout were dropped."""
+        """Bytes of stdout that were dropped."""
         return self.omitted_bytes - self.stderr_omitted_bytes
 
     @property
     def dispatch_ns(self) -> int:
-        """What the substrate added to the command's own time."""
+        """Time that the substrate added to the command's own time."""
         return max(0, self.total_ns - self.run_ns)
 
     @property
     def returncode(self) -> int:
-        """What a shell would call the end: the exit code, 128 + the signal, 124 at a deadline, 137 for our other kills."""
+        """The exit code that a shell would report: the command's own, 128 + the signal, 124 at a deadline, else 137."""
         if self.ending == "timeout":
             return TIMEOUT_CODE
         return self.exit_code if self.exit_code is not None else 128 + (self.signal or SIGKILL)

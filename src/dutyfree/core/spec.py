@@ -1,4 +1,4 @@
-"""What a caller asks of a sandbox: `Spec` and its `Limits`.
+"""Request for a sandbox: `Spec` and its `Limits`.
 
 Values only. Everything wrong that can be seen without a substrate is refused here, as `Misuse` naming the field; what
 only the substrate can know (does the image exist?) is refused by it.
@@ -78,7 +78,7 @@ class Limits:
 
 
 class Starts(Protocol):
-    """What an image says of the actions in its sandboxes."""
+    """Defaults that an image gives to the actions in its sandboxes."""
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -92,7 +92,7 @@ class Starts(Protocol):
 
     @property
     def user(self) -> str | None:
-        """Whom they run as."""
+        """The user that actions run as."""
         ...
 
 
@@ -105,7 +105,7 @@ class Stage:
 @named_options
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spec:
-    """What one sandbox shall be."""
+    """Request for one sandbox."""
 
     image: str = "host"
     """A name the substrate knows, or the path of a rootfs directory or tar. `host`: this machine's own programs."""

@@ -1,4 +1,4 @@
-"""Where a rollout's time went: named spans on the monotonic clock.
+"""Named spans of a rollout's time on the monotonic clock.
 
 Owns the vocabulary of the tax (see `SpanName`). It measures nothing by itself: drivers mark what they know (`create`,
 `ready`, `reset`, `destroy`), the meter marks the rest.
@@ -31,7 +31,7 @@ class Span:
 
     @property
     def duration_ns(self) -> int:
-        """How long it took."""
+        """Length of the span."""
         return self.end_ns - self.start_ns
 
 

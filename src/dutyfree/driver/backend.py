@@ -56,7 +56,7 @@ class State:
 
 @dataclass(eq=False, slots=True)
 class Order:
-    """What the kit asks of a body: one is made on every create and every reset."""
+    """Request of the kit to a body. The kit makes one for every create and every reset."""
 
     id: str
     spec: Spec
@@ -86,7 +86,7 @@ class Order:
 
 
 class Body(ABC):
-    """What stands behind one sandbox; `reset` replaces it by another one."""
+    """The real thing behind one sandbox, such as a container. `reset` replaces it by another body."""
 
     image: ImageDefaults = ImageDefaults()
     """What the image declares, where no state says it; known after `start`."""
@@ -147,7 +147,7 @@ class Body(ABC):
 
 
 class StateStore(Protocol):
-    """What a family writes to keep states. It counts nothing: the kit's `StateKeeper` does."""
+    """Verbs that a family of drivers writes to keep states. The kit's `StateKeeper` counts their users."""
 
     async def holds(self, image: str) -> bool:
         """Tell whether a sandbox could start from the image at once."""

@@ -29,7 +29,7 @@ class ExecCall(NamedTuple):
         return not isinstance(self.stdin, bytes | bytearray | memoryview) or len(self.stdin) > 0
 
     async def input(self, most: int) -> AsyncGenerator[memoryview, None]:
-        """What is to be sent, in pieces of at most `most` bytes. Close it (`aclosing`): that closes what it reads from."""
+        """Yield the input in pieces of at most `most` bytes. Close it (`aclosing`) to close what it reads from."""
         if isinstance(self.stdin, bytes | bytearray | memoryview):
             for piece in _cut(self.stdin, most):
                 yield piece
@@ -95,12 +95,12 @@ class CappedOutput:
 
     @property
     def omitted_bytes(self) -> int:
-        """How many bytes of the middle went."""
+        """Bytes that were dropped from the middle."""
         return max(0, self.total_bytes - self._limit)
 
     @property
     def gap(self) -> int | None:
-        """Where in `kept` bytes were left out; None if none were."""
+        """Position in the kept bytes where others were left out; None if none were."""
         return len(self._head) if self.over else None
 
     def kept(self) -> bytes:

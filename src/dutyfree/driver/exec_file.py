@@ -58,7 +58,7 @@ class FilesByRun(Sandbox):
         await self._perform(script.WRITE, path, *words, stdin=content, user=user)
 
     async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
-        """What is there."""
+        """Describe the file at a path."""
         raw = path_bytes("path", path)
         out = await self._perform(script.STAT, path, raw, b"follow" if follow else b"", user=user)
         mode, uid, gid, size, mtime = out.split()

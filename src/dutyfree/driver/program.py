@@ -24,7 +24,7 @@ LONGEST_PAUSE_S = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgramEnd:
-    """How a program ended and what it said."""
+    """End of a program, with its output."""
 
     code: int
     output: str

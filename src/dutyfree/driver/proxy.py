@@ -66,7 +66,7 @@ class SandboxProxy(Sandbox):
             await box.write(path, data, **self._acting(options))
 
     async def stat(self, path: Inside, **options: Any) -> FileInfo:
-        """What is there."""
+        """Describe the file at a path."""
         with self._using() as box:
             return await box.stat(path, **self._acting(options))
 

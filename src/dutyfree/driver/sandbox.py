@@ -32,7 +32,7 @@ OVER = "its lifetime was over"
 
 @dataclass(eq=False, slots=True)
 class Owner:
-    """What the sandboxes of one substrate share."""
+    """State that the sandboxes of one substrate share."""
 
     backend: Backend
     keeper: StateKeeper | None
@@ -75,7 +75,7 @@ class DriverSandbox(Sandbox):
         """End what was begun through the body; calls raise `SandboxLost` saying why. Calling it twice is fine."""
 
     def _defaults(self, body: Body) -> ImageDefaults:
-        """What every action starts with: the spec's own, else the state's, else the image's."""
+        """Defaults of every action: those of the spec, else of the state, else of the image."""
         spec, image = self.spec, body.image if self.state is None else self.state.image
         env = {**image.env, **spec.env}
         if isinstance(self.network, Egress):

@@ -95,7 +95,7 @@ find . \\( -type f -o -type d -o -type l \\) -print0 |
 
 
 def failure(code: int, said: bytes, path: str) -> OSError:
-    """What a script's exit code means to a caller."""
+    """Translate a script's exit code into the error that callers expect."""
     number = code - FIRST_CODE
     if number in errno.errorcode:
         return OSError(number, os.strerror(number), path)

@@ -1,4 +1,4 @@
-"""What callers give, checked and encoded for the wire: `Misuse` names the argument at fault."""
+"""Check callers' arguments and encode them for the wire: `Misuse` names the argument at fault."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def whole(field: str, value: object, low: int, high: int) -> int:
 
 
 def forks(value: object) -> int:
-    """How many sandboxes `Sandbox.fork` promises."""
+    """Check the number of sandboxes that `Sandbox.fork` is asked for."""
     return whole("n", value, 1, _MAX_FORKS)
 
 

@@ -1,4 +1,4 @@
-"""How many connections sandboxes may make their owner open. The owner's descriptors are shared by all its sandboxes."""
+"""Bound the connections that sandboxes make their owner open. All sandboxes share the owner's descriptors."""
 
 from __future__ import annotations
 

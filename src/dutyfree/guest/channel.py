@@ -15,7 +15,7 @@ from dutyfree.guest.wire import END, ERROR
 
 
 class Channel:
-    """What the link's table holds."""
+    """Entry in the link's table of channels."""
 
     __slots__ = ("abandoned", "ended", "number", "overdue", "timer")
 

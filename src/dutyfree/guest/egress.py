@@ -39,7 +39,7 @@ _CODES: Final = {403: _NOT_ALLOWED, 502: _UNREACHABLE, 503: _FULL}
 
 
 def proxy_env() -> Mapping[str, str]:
-    """What tells programs about the proxy. Not socks5 in ALL_PROXY: clients without a SOCKS library refuse to start."""
+    """Variables that tell programs about the proxy. ALL_PROXY is not socks5: some clients would refuse to start."""
     url = f"http://127.0.0.1:{PORT}"
     names = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), url) | {"NO_PROXY": "localhost,127.0.0.1,::1"}
     return names | {name.lower(): value for name, value in names.items()}

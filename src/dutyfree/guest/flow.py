@@ -116,7 +116,7 @@ class Feed:
 
 
 class Credit:
-    """What the agent still takes on a channel, and the writer that waits for more."""
+    """Bytes that the agent still accepts on a channel, and the writer that waits for more."""
 
     def __init__(self, link: Link, channel: Channel, initial: int) -> None:
         self._link = link

@@ -297,7 +297,7 @@ async def provide(link: Link, port: int, address: str | tuple[str, int]) -> Agen
 
 
 def reach_of(address: object) -> Reach:
-    """How to connect to the owner's address."""
+    """Return the function that connects to the owner's address."""
     if isinstance(address, str) and address and "\0" not in address:
         path = address
         return lambda: asyncio.open_unix_connection(path)

@@ -30,7 +30,7 @@ class Parser:
         self._end = 0
 
     def room(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Buffer for the next bytes; never empty."""
         return self._view[self._end :] if self._end else self._view
 
     def advance(self, count: int) -> None:

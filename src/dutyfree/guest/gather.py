@@ -26,7 +26,7 @@ def gather(have: Gathered, piece: memoryview) -> Gathered:
 
 
 def size_of(have: Gathered) -> int:
-    """How many bytes there are."""
+    """Count the gathered bytes."""
     return have.tell() if isinstance(have, BytesIO) else len(have)
 
 
@@ -46,7 +46,7 @@ class Kept:
         self.omitted = 0
 
     def add(self, chunk: bytes) -> None:
-        """What comes next."""
+        """Add the next piece of the stream."""
         room = self._head_size - len(self._head)
         self._head += chunk[:room]
         self._tail += chunk[room:]
@@ -57,7 +57,7 @@ class Kept:
 
     @property
     def gap(self) -> int | None:
-        """Where bytes were left out; None if none were."""
+        """Position where bytes were left out; None if none were."""
         return len(self._head) if self.omitted else None
 
     def bytes(self) -> bytes:

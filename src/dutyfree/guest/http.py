@@ -1,4 +1,4 @@
-"""What an HTTP client asks of a proxy: `CONNECT host:port`, or one plain request with an absolute URL.
+"""Requests of an HTTP client to a proxy: `CONNECT host:port`, or one plain request with an absolute URL.
 
 A plain request is sent on rewritten: its Host is the one that was checked, and nothing follows its body, so that no second
 request goes by unchecked. What two readers could take for two different requests is refused: characters that some take for a
@@ -30,7 +30,7 @@ class BadRequest(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """Where a client wants to go, what it hears when it may, and what is said there in its name."""
+    """Target that a client asks for, the answer if it is allowed, and the bytes to send there first."""
 
     host: str
     port: int
@@ -69,7 +69,7 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 
 
 async def body(asked: Asked, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """What of a client's bytes belongs to its request. Raises `BadRequest` for a chunk that is none."""
+    """Yield the bytes that belong to a client's request. Raises `BadRequest` for a malformed chunk."""
     try:
         if asked.length is None:
             while piece := await reader.read(_PIECE):
@@ -156,7 +156,7 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _length(headers: list[tuple[bytes, bytes]], version: str) -> int:
-    """How long the body is; -1: in chunks."""
+    """Length of the body; -1: it comes in chunks."""
     lengths = [value.strip() for name, value in headers if name.lower() == b"content-length"]
     codings = [value.strip().lower() for name, value in headers if name.lower() == b"transfer-encoding"]
     if len(lengths) + len(codings) > 1:

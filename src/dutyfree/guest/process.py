@@ -102,7 +102,7 @@ class Stream(Opening):
         self.output.close(discard=True)
 
     def cancelling(self) -> None:
-        """What the command has left in its pipes comes before its end: without credit neither would."""
+        """Grant credit for the output that is left in the command's pipes: it comes before the command's end."""
         if not self.drained:
             self.drained = True
             self.output.grant(DRAIN_CREDIT)

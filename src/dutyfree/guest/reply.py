@@ -1,4 +1,4 @@
-"""What the agent says, parsed strictly: every length, enum and range is checked, all else is a `Violation`."""
+"""Parse what the agent sends, strictly: every length, enum and range is checked; all else is a `Violation`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_TEXT: Final = 500
 
 
 class Exit(NamedTuple):
-    """How a command ended, as EXIT says."""
+    """End of a command, as the frame EXIT says."""
 
     ending: Ending
     code: int
@@ -37,7 +37,7 @@ class Exit(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """What ERROR says."""
+    """Failure of a call, as the frame ERROR says."""
 
     errno: int
     what: str

@@ -161,7 +161,7 @@ class AgentSandbox(Sandbox):
         await file.write(self.link, path, data, mode, append, user=self._user if user is None else user)
 
     async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
-        """What is there."""
+        """Describe the file at a path."""
         return await file.stat(self.link, path, follow, self._user if user is None else user)
 
     async def list(self, path: Inside, *, limit: int = 100_000, user: User | None = None) -> list[FileInfo]:
@@ -177,7 +177,7 @@ class AgentSandbox(Sandbox):
         await file.remove(self.link, path, recursive, self._user if user is None else user)
 
     async def rename(self, source: Inside, target: Inside, *, user: User | None = None) -> None:
-        """What rename does in the kernel."""
+        """Rename as the kernel does, within one filesystem."""
         await file.rename(self.link, source, target, self._user if user is None else user)
 
     async def upload(self, local: Path | str, remote: Inside) -> None:

@@ -1,4 +1,4 @@
-"""How bytes move: the `Transport` seam, and `Descriptors`, its fast form for sockets and pipes.
+"""Move bytes: the `Transport` interface, and `Descriptors`, its fast form for sockets and pipes.
 
 A transport never blocks the loop and never waits: what cannot be sent now is queued, and whoever sends in bulk asks
 `drained` first. It knows nothing of frames but that the parser may refuse bytes, which ends it.

@@ -1,4 +1,4 @@
-"""Where this machine's own packages come from, as apt knows it. Asks apt; reads and writes no file of its."""
+"""Package sources of this machine, as apt knows them. Asks apt; neither reads nor writes apt's files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sources() -> Sources | None:
 
 
 def parse(listing: str, *, suite: str, architecture: str) -> Sources | None:
-    """What `apt-get indextargets` said, reduced to the suite, its updates and its free components."""
+    """Reduce the output of `apt-get indextargets` to the suite, its updates and its free components."""
     found: dict[tuple[str, str], list[str]] = {}
     for line in listing.splitlines():
         uri, release, component, arch = (*line.split("|"), "", "", "")[:4]

@@ -39,7 +39,7 @@ NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 @dataclass(kw_only=True, slots=True)
 class Unpacked:
-    """What became of an archive."""
+    """Result of unpacking an archive."""
 
     size_bytes: int = 0
     entries: int = 0
@@ -251,7 +251,7 @@ class Unpacker:
 
 
 def _content(member: tarfile.TarInfo, archive: tarfile.TarFile) -> Iterator[bytes]:
-    """What is in a file, in pieces; as it lies in the stream, which saves a reader for each of very many small files."""
+    """Yield a file's content in pieces, straight from the stream: a reader for each small file would cost more."""
     if member.issparse():
         packed = archive.extractfile(member)
         while packed is not None and (chunk := packed.read(_CHUNK_BYTES)):
@@ -283,12 +283,12 @@ def components(name: str) -> tuple[str, ...]:
 
 
 def refusal(name: str, why: str) -> Misuse:
-    """What is wrong with a member."""
+    """Make the error that names a bad member of an archive."""
     return Misuse(f"archive member {name[:200]!r} {why}", field="image")
 
 
 def _failure(name: str, error: OSError) -> Misuse | DriverError:
-    """What an OSError while making a member means: a bad archive, or a disk in trouble."""
+    """Classify an OSError from making a member: a bad archive, or a disk in trouble."""
     if error.errno in _FULL:
         return DriverError(f"cannot unpack {name[:200]!r}: {error.strerror}", step="image")
     if error.errno in (errno.ELOOP, errno.ENOTDIR):

@@ -80,7 +80,7 @@ _GUARDED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Built:
-    """What `bench` is from now on."""
+    """Result of building `bench`."""
 
     tool: Tool
     manifest: Manifest | None

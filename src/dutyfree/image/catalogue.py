@@ -1,4 +1,4 @@
-"""What images there are, and how they go: listing, and removal that leaves running sandboxes alone."""
+"""List images, and remove them without disturbing running sandboxes."""
 
 from __future__ import annotations
 

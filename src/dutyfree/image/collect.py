@@ -23,7 +23,7 @@ _SCALE = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collected:
-    """What went, and what is left."""
+    """Result of a collection: what was removed, and what is left."""
 
     removed: tuple[Manifest, ...]
     before_bytes: int
@@ -39,7 +39,7 @@ def parse_size(text: str, field: str) -> int:
 
 
 def limit(environ: Mapping[str, str]) -> int | None:
-    """How much the store may keep, by its setting; None: as much as there is."""
+    """Bytes that the store may keep, by its setting; None: no limit."""
     text = environ.get(SETTING)
     return parse_size(text, SETTING) if text else None
 
@@ -66,7 +66,7 @@ def collect(
 
 
 def _idle(images: Images, spare: str | None) -> list[tuple[float, Manifest]]:
-    """What nobody named, least recently used first."""
+    """Images that nobody named, least recently used first."""
     named = {key for name, key in images.names.all().items() if not name.startswith(SNAPSHOT_PREFIX)}
     found = []
     for manifest in images.manifests():

@@ -1,4 +1,4 @@
-"""What a layer contains, as one number: the same for the same tree, another if a single bit of it differs.
+"""Digest of a layer's content: equal for equal trees, different if a single bit differs.
 
 Counts: names, types, modes, owners, sizes, times of change, link targets, device numbers, extended attributes, which
 names are one file, and every byte. Does not count: inode numbers, times of reading. Follows no symlink.

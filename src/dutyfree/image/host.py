@@ -49,7 +49,7 @@ _DIRECTORIES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skeleton:
-    """What the layer of a host image shall contain, and what is mounted over it."""
+    """Content of a host image's layer, and the directories to mount over it."""
 
     entries: tuple[Entry, ...]
     binds: tuple[tuple[Path, str], ...]

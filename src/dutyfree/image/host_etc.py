@@ -1,4 +1,4 @@
-"""What of the host's /etc appears in the `host` image: an allow-list, and files generated instead of copied.
+"""The part of the host's /etc that the `host` image shows: an allow-list, and generated files.
 
 Left out on purpose although programs read them: shadow, ssh, gitconfig, pip.conf, npmrc, wgetrc, apt, environment,
 profile.d and maven (tokens, proxies with passwords, private mirrors), machine-id and hosts (they identify the machine).

@@ -31,7 +31,7 @@ from dutyfree.image.root import Building, StoreRoot, delete, scan, try_lock
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """What is known of a stored image; kept as `image.json`."""
+    """Description of a stored image; kept as `image.json`."""
 
     key: str
     kind: str
@@ -72,7 +72,7 @@ class Images:
         self._swept = False
 
     def directory(self, key: str) -> Path:
-        """Where the image with that key is, or would be."""
+        """Path of the image with that key, also if there is none."""
         return self.root.path / "images" / key
 
     def layer_paths(self, manifest: Manifest) -> tuple[Path, ...]:
@@ -80,7 +80,7 @@ class Images:
         return tuple(map(self.layers.path, manifest.layers))
 
     def manifest(self, key: str) -> Manifest | None:
-        """What is known of the image with that key; None: there is no such image."""
+        """Read the description of the image with that key; None: there is no such image."""
         return self._read(self.directory(key))
 
     def whole(self, key: str) -> Manifest | None:
@@ -94,7 +94,7 @@ class Images:
         return sorted((m for m in found if m is not None), key=lambda m: m.made_s)
 
     def _read(self, directory: Path) -> Manifest | None:
-        """What `image.json` says; read once, since it never changes. None: it is not there, damaged, or of an earlier form."""
+        """Read `image.json`, once, since it never changes. None: it is missing, damaged, or of an earlier form."""
         try:
             status = os.stat(directory / "image.json")
             sign = status.st_ino, status.st_mtime_ns

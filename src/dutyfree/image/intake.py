@@ -33,7 +33,7 @@ _SAVED = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class About:
-    """What to write into the manifest besides what is found."""
+    """Fields of the manifest that the caller knows and the tree does not show."""
 
     kind: str
     source: str

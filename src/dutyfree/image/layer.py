@@ -32,7 +32,7 @@ _DAMAGED = "damaged"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """What is known of a stored layer; kept as `layer.json`."""
+    """Description of a stored layer; kept as `layer.json`."""
 
     key: str
     made_s: float
@@ -63,15 +63,15 @@ class Layers:
                 os.close(self._held.popitem()[1][0])
 
     def directory(self, key: str) -> Path:
-        """Where the layer with that key is, or would be."""
+        """Path of the layer with that key, also if there is none."""
         return self._root.path / "layers" / key
 
     def path(self, key: str) -> Path:
-        """What is mounted. A key that is an absolute path is a directory used where it is."""
+        """Path to mount. A key that is an absolute path is a directory that is used in place."""
         return Path(key) if key.startswith("/") else self.directory(key) / "rootfs"
 
     def get(self, key: str) -> Layer | None:
-        """What is known of the layer with that key; None: there is no such layer here, or its description is damaged."""
+        """Read the description of a layer; None: it is not here, or its description is damaged."""
         if key.startswith("/"):
             return None
         try:

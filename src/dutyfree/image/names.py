@@ -1,4 +1,4 @@
-"""What images are called, and which image the archive at a path became.
+"""Names of images, and the image that the archive at a path became.
 
     <root>/names/<name>             a symlink: to ../images/<key>, or to `host` (an alias of the host image)
     <root>/paths/<digest>           a path, a stamp by which a changed file is told, and a key

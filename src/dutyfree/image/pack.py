@@ -30,7 +30,7 @@ _MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 
 
 def reference(image: Image) -> str:
-    """What container engines call it."""
+    """Name of the image for container engines."""
     name = "rootfs" if image.name.startswith("/") else image.name
     return f"dutyfree/{name}:{image.key[:32]}"
 

@@ -33,7 +33,7 @@ _HOST_SIGNS = ("/etc/ld.so.cache", "/etc/alternatives")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """What a sandbox is mounted from. Nothing in it is ever written to."""
+    """Layers that a sandbox is mounted from. Nothing ever writes to them."""
 
     name: str
     """As the caller said."""
@@ -57,7 +57,7 @@ class _Remembered:
 
 
 def resolve(name: str, store: Store) -> Image:
-    """What `name` stands for. Blocks the first time.
+    """Find the image that `name` stands for. Blocks the first time.
 
     Raises Misuse naming `image` for a name that is unknown or no fit root, Unavailable for one that could be had.
     """
@@ -85,7 +85,7 @@ def resolve_root(name: str, store: Store) -> Image:
 
 
 def remembered(name: str, store: Store) -> Image | None:
-    """What `resolve` answered for `name` before, if it still holds: a few stats, so no thread is needed."""
+    """Return an earlier answer of `resolve` if it still holds: a few stats, so it needs no thread."""
     memo = store.memo.get(name)
     return memo.image if isinstance(memo, _Remembered) and _signs(memo.image, store) == memo.signs else None
 
@@ -222,7 +222,7 @@ def _image(name: str, manifest: Manifest, store: Store) -> Image:
 
 
 def _signs(image: Image, store: Store) -> tuple[object, ...]:
-    """What must be unchanged for an earlier answer to hold: a few calls to stat."""
+    """Facts that must be unchanged for an earlier answer to hold: a few calls to stat."""
     signs: list[object] = [_sign(os.fspath(layer)) for layer in image.layers]
     signs.append(_sign(f"{store.root}/images/{image.key}/image.json"))
     if image.binds:

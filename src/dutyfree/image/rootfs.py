@@ -1,4 +1,4 @@
-"""What a directory must be to serve as the root of a sandbox. Looks only; changes nothing."""
+"""Check that a directory can serve as the root of a sandbox. Looks only; changes nothing."""
 
 from __future__ import annotations
 

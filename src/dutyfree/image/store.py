@@ -86,7 +86,7 @@ class Store:
         return self.names.named(name)
 
     def manifest(self, key: str) -> Manifest | None:
-        """What is known of the image with that key; None: there is no such image."""
+        """Read the description of the image with that key; None: there is no such image."""
         return self.images.manifest(key)
 
     def publish(self, draft: Building, manifest: Manifest, *, durable: bool = True) -> Manifest:

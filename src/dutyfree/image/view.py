@@ -14,7 +14,7 @@ OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """What is visible at one place."""
+    """The visible entry at one place."""
 
     path: Path
     """In the uppermost layer that has it."""
@@ -35,7 +35,7 @@ class View:
         self.layers = tuple(layers)
 
     def entry(self, parts: Sequence[str]) -> Entry | None:
-        """What is at a place whose parents are no symlinks; None: nothing."""
+        """Find the entry at a place whose parents are not symlinks; None: there is none."""
         found = _root(self.layers) if self.layers else None
         for part in parts:
             if found is None or not found.is_folder:

@@ -19,7 +19,7 @@ Kind = Literal["inspect", "command", "edit", "test"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """What must hold of an outcome."""
+    """Conditions that an outcome must meet."""
 
     exit_code: int | None = 0
     """None: any, as long as the command ended by itself."""
@@ -29,7 +29,7 @@ class Check:
     """Somewhere in stdout."""
 
     def fault(self, out: Outcome) -> str | None:
-        """Why the outcome is wrong, or None."""
+        """Say why the outcome is wrong; None: it is right."""
         if out.ending != "exit":
             return f"ended by {out.ending}, not by itself"
         if self.exit_code is not None and out.exit_code != self.exit_code:

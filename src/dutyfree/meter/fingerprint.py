@@ -1,4 +1,4 @@
-"""What kind of machine this is, so that results say where they hold, and unlike machines are not merged.
+"""Facts of this machine, so that results say where they hold and unlike machines are not merged.
 
 Reads /proc and /etc only. Names no user, host name or address: the machine's identity enters as a hash.
 """

@@ -30,7 +30,7 @@ Progress = Callable[[Cohort, list[Record]], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """What is measured: every combination of subject and workload that is offered, with its sandbox's spec."""
+    """Everything to measure: each offered combination of subject and workload, with its sandbox's spec."""
 
     subjects: Mapping[str, Subject]
     workloads: Mapping[str, Workload]

@@ -1,4 +1,4 @@
-"""Where a trial's sandbox comes from, and where it goes after: the difference between the two profiles.
+"""Provide each trial's sandbox, and take it back afterwards: the difference between the two profiles.
 
 controlled: created for the trial, destroyed after it. optimised: whatever the substrate offers to avoid that; forked
 from one that is already set up where it can fork, else reset and used again where it can reset, else as controlled.

@@ -39,7 +39,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """What a directory holds."""
+    """Content of a run's directory."""
 
     manifest: dict[str, Any]
     records: tuple[Record, ...]

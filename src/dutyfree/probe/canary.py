@@ -1,4 +1,4 @@
-"""What stands on the host to see whether an attempt reached it: files, listeners, and the machine's own settings.
+"""Canaries on the host that show whether an attempt reached it: files, listeners, the machine's settings.
 
 Everything made here is removed on leaving. Nothing here touches a setting of the machine, except to put back what an
 attempt managed to change.
@@ -40,7 +40,7 @@ class Canary:
     secret: bytes
 
     def disturbed(self) -> str | None:
-        """What somebody did to it, if anything."""
+        """Say what changed a canary, if anything did."""
         try:
             if self.path.read_bytes() != self.secret + b"\n":
                 return "the host's canary file was changed"

@@ -120,7 +120,7 @@ async def other_sandboxes(substrate: Substrate) -> Verdict:
 
 
 def _ways(allowed: int, forbidden: int) -> list[bytes | tuple[bytes, bytes]]:
-    """What a client may say to a proxy to get to a port that is not on the list."""
+    """Requests by which a client may try to reach a port that is not on the list."""
     spellings = (
         "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "127.0.0.1.", "localhost", "LOCALHOST.", "[::1]", "[::ffff:127.0.0.1]",
         "0.0.0.0", "[::]", "127.0.0.2", "[64:ff9b::7f00:1]", "localhost%00.example.com", "allowed.example@127.0.0.1",  # noqa: S104 - asked for, not bound

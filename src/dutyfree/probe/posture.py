@@ -119,7 +119,7 @@ def _view(said: Any) -> Iterator[str]:
 
 
 async def _outside(box: Any, mark: str) -> list[str]:
-    """How the host sees a process of the sandbox: not as root, with a filter, without capabilities that count here."""
+    """Compare the host's view of a sandboxed process: not root, a filter, no capabilities that count here."""
     if not box.capabilities.stream:
         return []
     running = await box.start(["sh", "-c", "echo ready; read line", mark], stdin=None)

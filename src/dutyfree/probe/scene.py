@@ -30,7 +30,7 @@ _PACKAGES = ("dutyfree", "dutyfree/probe", "dutyfree/probe/payload")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """How an attempt ended and what it reports."""
+    """End of an attempt, and its report."""
 
     outcome: Outcome
     said: Mapping[str, Any]
@@ -49,7 +49,7 @@ class Stage:
         self._path = path
 
     def command(self, name: str, **arguments: object) -> list[str]:
-        """What runs the attempt `name` in this sandbox."""
+        """Command that runs the attempt `name` in this sandbox."""
         return ["python3", "-I", self._path, name, json.dumps(arguments)]
 
     async def attempt(
@@ -109,7 +109,7 @@ def unenforced(substrate: Substrate, *names: str) -> str | None:
 
 
 def shares_kernel(substrate: Substrate) -> bool:
-    """What succeeds inside succeeds in the host's own kernel."""
+    """Tell whether sandboxes run on the host's own kernel: an attempt that succeeds inside succeeds there."""
     return substrate.capabilities.isolation in ("none", "namespace")
 
 

@@ -61,7 +61,7 @@ def on_the_host(code: str) -> Callable[[], str | None]:
 
 
 async def _beside(substrate: Substrate, sibling: Sandbox, code: str | None) -> str | None:
-    """Why a sibling, which had it before, or a new sandbox does not get it now."""
+    """Say why a sibling that had the object before, or a new sandbox, does not get it now."""
     if code and not (said := await sibling.run(["python3", "-I", "-c", code], timeout_s=30)).ok:
         return f"a sibling: {said.ending} {said.stderr.decode(errors='replace').strip().splitlines()[-1:]}"
     try:
@@ -94,7 +94,7 @@ def _holding(
 
 
 def _unwritten(fd: int) -> int:
-    """How many pages of a file wait to be written."""
+    """Count the pages of a file that wait to be written."""
     asked, found = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
     need(_LIBC.syscall(_CACHESTAT, fd, asked, found, 0) == 0, "the host's kernel has no cachestat (Linux 6.5)")
     return found[1] + found[2]

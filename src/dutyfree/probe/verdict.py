@@ -17,7 +17,7 @@ Group = Literal["escape", "file-api", "exhaustion", "contamination", "interferen
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What a probe found."""
+    """Finding of one probe."""
 
     contained: bool | None
     """None: it could not be tried here."""

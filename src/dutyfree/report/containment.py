@@ -1,4 +1,4 @@
-"""What substrates held of the containment catalogue: the verdicts that `dutyfree probe -o` keeps beside a run's records, as tables."""
+"""Tables of the containment catalogue, from the verdicts that `dutyfree probe -o` saves beside a run's records."""
 
 from __future__ import annotations
 

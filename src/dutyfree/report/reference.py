@@ -1,4 +1,4 @@
-"""What the study found, to be printed beside what was found here.
+"""Numbers of the published study, to print beside those measured here.
 
 From "The Rollout Infrastructure Tax in Coding-Agent Reinforcement Learning" (arXiv 2607.01415). Other machines, other
 substrates: the numbers are for orientation, not for comparison one to one.

@@ -64,7 +64,7 @@ def _feed(parser: expat.XMLParserType, data: bytes) -> None:
 
 
 def judge_report(data: bytes, tests: Sequence[str]) -> str:
-    """Why the report does not show every one of the tests as passed; empty if it does. Blocking: runs in a thread."""
+    """Say why the report does not show every test as passed; empty if it does. Blocking: runs in a thread."""
     if len(data) > REPORT_BYTES:
         return f"its report has more than {REPORT_BYTES} bytes"
     cases = _Cases()

@@ -161,7 +161,7 @@ class HiddenPlaces:
         self._shadows = frozenset(shadow for path in self.paths for shadow in _shadows(path)) - self.paths
 
     def reason(self, path: str, *, directory: bool = False) -> str | None:
-        """Why something at `path` may not be taken over."""
+        """Say why the file at `path` may not be taken over."""
         if path in self.paths or any(above in self.paths for above in parents(path)):
             return "is a hidden file's place"
         if path in self._above and not directory:
@@ -288,7 +288,7 @@ def _is_name(name: str, directory: str, found: Selection) -> bool:
 
 
 def _closed(directory: str, allow: AllowList, hidden: HiddenPlaces) -> str | None:
-    """Why nothing below a directory is looked at."""
+    """Say why nothing below a directory is read."""
     if directory.count("/") >= _MOST_DEPTH:
         return "lies too deep"
     if _any_of(CACHES).fullmatch(directory.rpartition("/")[2]):

@@ -64,7 +64,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """What one check came to."""
+    """Result of one check."""
 
     name: str
     passed: bool
@@ -76,7 +76,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verification:
-    """What all checks came to."""
+    """Result of all checks."""
 
     passed: bool
     """Every check passed, and there was at least one."""
@@ -92,7 +92,7 @@ class Verification:
 
     @property
     def reason(self) -> str:
-        """Why it did not pass; empty if it did."""
+        """The first reason why it did not pass; empty if it did."""
         return next((f"{result.name}: {result.reason}" for result in self.results if result.reason), "")
 
 

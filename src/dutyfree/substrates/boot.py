@@ -56,7 +56,7 @@ def agent_program(driver: str) -> Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Defaults:
-    """What an image says of itself, for whatever the spec leaves open."""
+    """Defaults of an image for whatever the spec leaves open."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
@@ -132,7 +132,7 @@ async def _greet(birth: Birth, link: Link, timeout_s: float) -> None:
 
 
 class _Fate:
-    """Why a sandbox ended, and its one release."""
+    """The reason of a sandbox's end, and its one release."""
 
     def __init__(self, birth: Birth) -> None:
         self._birth = birth

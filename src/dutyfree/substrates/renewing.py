@@ -40,7 +40,7 @@ class RenewingSubstrate(OwningSubstrate, Generic[Origin]):
 
     @abstractmethod
     async def _find(self, image: str) -> Origin:
-        """What an image's name means now."""
+        """Find the state that an image's name means now."""
 
     @abstractmethod
     async def _start(self, spec: Spec, name: str, start_ns: int, origin: Origin) -> Sandbox:
@@ -88,7 +88,7 @@ class RenewingSubstrate(OwningSubstrate, Generic[Origin]):
         return self._origins[box.id]
 
     async def _save(self, name: str, origin: Origin, key: str | None, spec: Spec) -> Snapshot:  # noqa: ARG002 - for drivers
-        """What a driver that offers snapshots implements."""
+        """Save the state. Drivers that offer snapshots implement this."""
         raise Unsupported("snapshot is not offered", driver=self.name, sandbox=name)
 
     async def fork(self, box: Sandbox, n: int) -> Sequence[Pending[Sandbox]]:

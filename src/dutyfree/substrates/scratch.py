@@ -1,4 +1,4 @@
-"""How much of a sandbox's memory its files may take, where they are kept in memory and the caller does not say."""
+"""Share of a sandbox's memory for its files, where they are in memory and the caller sets no limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller may ask of one command: words, environment, place, user; and what is refused as misuse."""
+"""Tests of the arguments of one command: words, environment, place, user; and of what is refused as misuse."""
 
 from __future__ import annotations
 

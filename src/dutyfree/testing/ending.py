@@ -1,4 +1,4 @@
-"""How commands end, and that the endings are told apart."""
+"""Tests that commands end as they should, and that the endings can be distinguished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a copy of a sandbox inherits besides files: environment, directory and user, however copies are combined."""
+"""Tests of what a copy inherits besides files: environment, directory and user, however copies are combined."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def particular(offered: Capabilities) -> dict[str, Any]:
 
 
 async def said(box: Sandbox) -> list[str]:
-    """Who and where an action is."""
+    """Ask the user and the directory of an action."""
     out = await box.run(SAY)
     assert out.ok, out
     return out.text().splitlines()

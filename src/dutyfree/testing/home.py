@@ -66,7 +66,7 @@ class HomeSuite(Suite):
 
 
 async def said_by_child(thing: object, name: str, *arguments: object) -> str:
-    """What a method's call answers in a forked child: `nothing`, the end of a `Misuse`, or `another error`."""
+    """Call a method in a forked child and report: `nothing`, the end of a `Misuse`, or `another error`."""
     assert threading.current_thread() is threading.main_thread()
     reader, writer = os.pipe()
     pid = os.fork()

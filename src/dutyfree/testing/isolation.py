@@ -1,4 +1,4 @@
-"""What separates sandboxes from each other and from the machine, and the limits that hold inside."""
+"""Tests of what separates sandboxes from each other and from the machine, and of limits."""
 
 from __future__ import annotations
 

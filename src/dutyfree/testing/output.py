@@ -1,4 +1,4 @@
-"""What goes in and comes out: exact bytes, limits, streams apart or together."""
+"""Tests of input and output: exact bytes, limits, streams apart or together."""
 
 from __future__ import annotations
 

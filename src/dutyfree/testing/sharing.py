@@ -63,7 +63,7 @@ class Commons:
 
 @pytest.fixture(scope="class")
 def commons(request: pytest.FixtureRequest) -> Iterator[Commons]:
-    """What the tests of one class share; import it into a conftest."""
+    """Fixture that the tests of one class share; import it into a conftest."""
     kind = request.cls
     kind.options = {**kind.options, **(request.getfixturevalue(kind.engine) if kind.engine else {})}
     suite: SharedSuite = kind()

@@ -27,7 +27,7 @@ def tree(root: Path) -> Path:
 
 
 def contents(root: Path) -> dict[str, object]:
-    """What a tree holds: bytes and the owner's execute bit of files, targets of links, None for directories."""
+    """Collect a tree: bytes and the owner's execute bit of files, targets of links, None for directories."""
     found: dict[str, object] = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))

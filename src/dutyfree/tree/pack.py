@@ -105,7 +105,7 @@ def _header(inside: str, status: os.stat_result, kind: bytes, *, size: int = 0, 
 
 
 def _plain_header(name: bytes, mode: int, size: int, mtime: int, kind: bytes, link: bytes) -> bytes:
-    """What `tarfile` makes of an entry that fits, in a tenth of its time: small files are mostly headers."""
+    """Make the header that `tarfile` would make, in a tenth of its time: small files are mostly headers."""
     fields = [
         name,
         b"%07o" % mode,

@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
 
 class Receiver(Protocol):
-    """What takes the members."""
+    """Consumer of the members."""
 
     def begin(self, entry: Entry) -> None:
         """A member starts."""

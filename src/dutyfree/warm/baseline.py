@@ -1,4 +1,4 @@
-"""What `nearest.choose` is compared with: the same question, answered by looking at less.
+"""Baselines for `nearest.choose`: they answer the same question and look at less.
 
 Round robin, random and least-loaded choose the node without looking at states, and then start there as well as that node can:
 its own idle sandboxes and layers are used. Exact-match looks at states everywhere, but only for the wanted one itself.

@@ -26,7 +26,7 @@ from dutyfree.warm.prepare import StageError, prepare
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """What `Builder.ensure` found or did for one stage."""
+    """Stage that `Builder.ensure` found or built."""
 
     key: str
     name: str
@@ -37,7 +37,7 @@ class Step:
 
 @dataclass(slots=True)
 class Counts:
-    """How builds went, for the pool's metrics."""
+    """Counts of builds, for the pool's metrics."""
 
     builds: int = 0
     failures: int = 0
@@ -79,7 +79,7 @@ class Builder:
             self._costs.seen("stage", entry.run_s, key=key)
 
     async def deepest(self, chain: Chain) -> int:
-        """How many stages, from the first, need not be built."""
+        """Count the stages, from the first, that are built already."""
         for depth in range(chain.depth, 0, -1):
             if await self._substrate.holds(chain.image_at(depth)):
                 return depth

@@ -14,7 +14,7 @@ from dutyfree.warm.recipe import Recipe, keys, recipe
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chain:
-    """What leads to one start state. Depth 0 is the image alone."""
+    """Chain of stages that leads to one start state. Depth 0 is the image alone."""
 
     image: str
     root: str
@@ -26,7 +26,7 @@ class Chain:
 
     @property
     def depth(self) -> int:
-        """How many stages it has."""
+        """Number of stages."""
         return len(self.stages)
 
     @property

@@ -1,4 +1,4 @@
-"""What it costs to get a sandbox into a state: seconds, learned from what was seen, with priors for what was not.
+"""Cost of bringing a sandbox into a state: seconds, learned from observations, with priors before the first.
 
 Owns the estimates; measures nothing itself (who runs a stage reports its time here) and decides nothing (`nearest` does).
 
@@ -60,7 +60,7 @@ class Costs(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Priors:
-    """What is believed before anything was seen: seconds of each kind."""
+    """Seconds of each kind that are assumed before anything was observed."""
 
     stage_s: float = 5.0
     create_s: float = 0.003
@@ -77,7 +77,7 @@ class Priors:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is known of one cost. A value: `seen` and `failed` give the next one."""
+    """Estimate of one cost. A value: `seen` and `failed` return the next one."""
 
     mean: float
     """Of log seconds."""
@@ -94,7 +94,7 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """What success is expected to cost, failed attempts included."""
+        """Expected seconds until success, failed attempts included."""
         return math.exp(self.mean) / (1 - min(self.rate, _WORST_RATE))
 
     def seen(self, seconds: float) -> Estimate:

@@ -40,7 +40,7 @@ class Demand:
         return self._count * self._fade(now_s) * math.log(2) / HALF_LIFE_S
 
     def wanted(self, now_s: float, ready_s: float) -> int:
-        """How many should be ready, if making one ready takes `ready_s`."""
+        """Number of sandboxes to keep ready if making one ready takes `ready_s`."""
         peak = self._peak * self._fade(now_s)
         if peak < _NOBODY:
             return 0

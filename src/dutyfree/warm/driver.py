@@ -1,4 +1,4 @@
-"""How the registry finds `warm:X`, and how Python opens a pool."""
+"""Driver `warm:X`, and the Python function that opens a pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written down of stages: who is building one now, how it went, and what it was.
+"""Ledger of stages on disk: who builds one now, how the build went, and what it cost.
 
 <home>/stages/<substrate>/<key>.lock      held by the one process that builds it; the kernel frees it at a kill
 <home>/stages/<substrate>/<key>.log       of the last build, readable while it runs; also of one that failed
@@ -149,7 +149,7 @@ class Ledger:
 
 
 def _parse(path: Path) -> Entry | None:
-    """What was written down; None: nothing was, or it cannot be read any more. It only says what the stage took."""
+    """Read an entry; None: there is none, or it is corrupt. It only says what the stage cost."""
     try:
         return Entry(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):

@@ -61,7 +61,7 @@ class Metrics:
 
 @dataclass(slots=True)
 class Counters:
-    """What grows."""
+    """Counters that only grow."""
 
     claims: int = 0
     hits: int = 0

@@ -29,7 +29,7 @@ _RANK: Mapping[str, int] = {"idle": 0, "layers": 1, "node": 2}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What a rollout needs."""
+    """State that a rollout needs."""
 
     want: State
 
@@ -70,7 +70,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """Where the rollout shall start, and what is left to do there."""
+    """Node on which the rollout starts, and the work that is left there."""
 
     how: How
     node: str
@@ -94,7 +94,7 @@ class Choice:
 
 
 class Policy(Protocol):
-    """What `choose` and the baselines have in common."""
+    """Signature that `choose` and the baselines share."""
 
     def __call__(
         self,
@@ -104,12 +104,12 @@ class Policy(Protocol):
         nodes: Sequence[Node],
         costs: Costs,
     ) -> Choice:
-        """Where to start; `Misuse` without nodes, `Saturated` if none takes more."""
+        """Choose a start; `Misuse` without nodes, `Saturated` if none takes more."""
         ...
 
 
 def shared(have: State, want: State) -> int:
-    """How many stages of `want`, from the first, are in `have` too."""
+    """Count the stages of `want`, from the first, that are in `have` too."""
     depth = 0
     for one, other in zip(have, want, strict=False):
         if one != other:
@@ -126,7 +126,7 @@ def distance(have: State, want: State, costs: Costs, node: str = LOCAL) -> float
 
 
 def queue_wait_s(*, slots: int, ends_in_s: Sequence[float], queued: int, run_s: float) -> float:
-    """What a rollout that joins a node's queue can expect to wait.
+    """Expected wait of a rollout that joins a node's queue.
 
     `ends_in_s`: when those that are running are expected to end, in any order. Rollouts of a group start together and end
     together, so what is known of them counts; but one that is overdue may take long yet, so no place in the queue is

@@ -28,7 +28,7 @@ class Plans:
         self._plans: dict[tuple[object, ...], Plan] = {}
 
     def remembered(self, spec: Spec, at_ns: int) -> Plan | None:
-        """What was found lately for a spec like this one."""
+        """Return the plan that was found lately for a spec like this one."""
         plan = self._plans.get(_key(spec))
         return plan if plan is not None and at_ns - plan.made_ns < PLAN_AGE_NS else None
 

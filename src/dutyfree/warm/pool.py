@@ -39,7 +39,7 @@ _FIRST_RESET_S = 0.005
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-    """What a claim says besides its spec."""
+    """Terms of a claim besides its spec."""
 
     owner: str = ""
     ttl_s: float | None = None
@@ -307,7 +307,7 @@ class Pool(Substrate):
         return tuple(self._leases)
 
     def metrics(self) -> Metrics:
-        """What was done so far, and what is there now."""
+        """Count the pool's work so far, and what the pool holds now."""
         stock, counts = self._stock, self._builder.counts
         return Metrics(
             **stock.counters.grown(),  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ class FairQueue(Generic[T]):
         self._size += 1
 
     def first(self) -> Waiter[T] | None:
-        """Whose turn it is."""
+        """The waiter whose turn it is."""
         for level in sorted(self._levels, reverse=True):
             for line in self._levels[level].values():
                 return line[0]
@@ -75,7 +75,7 @@ class FairQueue(Generic[T]):
 
 
 class Room:
-    """What a pool may have at once, and what of it is taken."""
+    """Bounds of a pool, and how much of them is taken."""
 
     def __init__(self, *, sandboxes: int, memory_bytes: int | None) -> None:
         self._sandboxes = sandboxes

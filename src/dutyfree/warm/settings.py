@@ -1,4 +1,4 @@
-"""How a pool shall behave: `Settings`, also as the text options of `connect("warm:X", …)`."""
+"""Settings of a pool: `Settings`, also as the text options of `connect("warm:X", …)`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What the text options of `connect` say."""
+    """Parsed text options of `connect`."""
 
     settings: Settings
     declarations: tuple[Path, ...] = ()

@@ -19,7 +19,7 @@ Kind = tuple[str, Shape]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """How to get what a spec asks for."""
+    """Steps that lead to what a spec asks for."""
 
     spec: Spec
     """The first that asked for it; keeps what its `id`s were taken of alive."""
@@ -35,7 +35,7 @@ class Plan:
         return self.kind[1]
 
     def born_as(self, spec: Spec) -> Spec:
-        """What to ask the substrate for, once the stages are there. The pool's own clocks take the place of `lifetime_s`."""
+        """Spec for the substrate once the stages are there. The pool's own clocks replace `lifetime_s`."""
         return replace(
             spec, image=self.chain.image_at(self.chain.depth), stages=(), env={}, cwd=None, user=None, lifetime_s=None
         )

@@ -49,7 +49,7 @@ class Stock:
     # -- shelves
 
     def shelf(self, plan: Plan) -> Shelf:
-        """Where sandboxes of that kind wait."""
+        """Shelf on which sandboxes of that kind wait."""
         found = self.shelves.get(plan.kind)
         if found is None:
             if len(self.shelves) >= MAX_SHELVES:
@@ -83,7 +83,7 @@ class Stock:
 
     @property
     def idle(self) -> int:
-        """How many wait."""
+        """Number of idle sandboxes."""
         return sum(len(shelf.idle) for shelf in self.shelves.values())
 
     # -- making and ending
@@ -224,7 +224,7 @@ class Stock:
         return granted
 
     def _take_back(self, waiter: Waiter[Plan]) -> None:
-        """What was granted to one who left at the same moment."""
+        """Take back a grant to a waiter that left at the same moment."""
         if not waiter.granted.done():
             waiter.granted.cancel()
         elif not waiter.granted.cancelled() and waiter.granted.exception() is None:

@@ -19,14 +19,14 @@ _HUB_KEY = "https://index.docker.io/v1/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credential:
-    """Whom to be."""
+    """A login to a registry."""
 
     user: str
     password: str = field(repr=False)
 
 
 def look_up(host: str, environ: Mapping[str, str]) -> Credential | None:
-    """What the user's own logins say of a registry; None: nothing."""
+    """Look up the user's own login to a registry; None: there is none."""
     for path in _places(environ):
         try:
             document = json.loads(path.read_text())

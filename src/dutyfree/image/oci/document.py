@@ -22,7 +22,7 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "38
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Descriptor:
-    """What a document says of another: where it is, how long, and what for."""
+    """Reference from one document to another: its digest, length and type."""
 
     digest: str
     size: int
@@ -35,7 +35,7 @@ class Descriptor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
-    """What an image says of itself."""
+    """Defaults that an image's configuration gives."""
 
     diff_ids: tuple[str, ...]
     """Digests of the plain layers, lowest first."""
@@ -116,13 +116,13 @@ def fits(has: str, wanted: str) -> bool:
 
 
 def this_platform() -> str:
-    """What this machine runs, as images name it."""
+    """Platform of this machine, in the words that images use."""
     machine = platform.machine()
     return f"linux/{_MACHINES.get(machine, machine)}"
 
 
 def configuration(text: bytes) -> Configuration:
-    """What an image's configuration says; Misuse if it is not one."""
+    """Parse an image's configuration; Misuse if it is not one."""
     document = parse(text, "the image's configuration")
     rootfs = document.get("rootfs")
     ids = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None

@@ -191,7 +191,7 @@ class _LayerUnpacker(Unpacker):
         return os.readlink(place[-1], dir_fd=fd) if stat.S_ISLNK(mode) else None
 
     def _shown(self, place: tuple[str, ...]) -> Entry | None:
-        """What is below a place, unless this layer said already that it hides it."""
+        """Find the entry of the layers below, unless this layer has hidden it already."""
         above = [place[:count] for count in range(len(place) + 1)]
         hidden = self._hidden.intersection(above) or self._opaque.intersection(above[:-1])
         return None if hidden else self._below.entry(place)
@@ -278,7 +278,7 @@ def _bound(count: int, limit: int) -> None:
 
 
 def _as_member(entry: Entry) -> tarfile.TarInfo:
-    """What is below, described as an archive would."""
+    """Describe an entry of the layers below as an archive would."""
     member = tarfile.TarInfo()
     member.mode = stat.S_IMODE(entry.status.st_mode)
     member.uid, member.gid = entry.status.st_uid, entry.status.st_gid

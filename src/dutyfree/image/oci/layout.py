@@ -124,7 +124,7 @@ class _Layout:
 
 
 def _saved(shelf: Shelf, *, name: str, reference: str | None, platform: str) -> Source:
-    """What `docker save` wrote before it wrote layouts, and what `podman save --format docker-dir` writes."""
+    """Read the older formats: `docker save` before it wrote layouts, and `podman save --format docker-dir`."""
     text = shelf.read("manifest.json")
     document = parse(b'{"images": ' + text + b"}", "manifest.json").get("images")
     if isinstance(document, dict):

@@ -17,7 +17,7 @@ _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """Where an image is."""
+    """Address of an image."""
 
     host: str
     """As people write it: `docker.io`, `127.0.0.1:5000`."""
@@ -28,7 +28,7 @@ class Reference:
 
     @property
     def api_host(self) -> str:
-        """Whom to ask."""
+        """Host that answers the registry's API."""
         return _HUB_HOST if self.host == _HUB else self.host
 
     @property
@@ -50,7 +50,7 @@ class Reference:
 
 
 def parse_reference(text: str) -> Reference:
-    """What a person wrote; Misuse if it is no reference."""
+    """Parse a reference that a person wrote; Misuse if it is none."""
     rest, at, digest = text.partition("@")
     head, slash, tail = rest.partition("/")
     # As every engine does: the first part is a host if nothing else could look like it.

@@ -1,4 +1,4 @@
-"""Where an image comes from, as importing sees it: a configuration, and layers that can be opened."""
+"""Source of an image for the importer: a configuration, and layers that can be opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What T1 and T2 need on this machine: a repository with a bug, its checkout, and the test dependencies.
+"""Material of T1 and T2 on this machine: a repository with a bug, its checkout, and the test dependencies.
 
 Fetched once through pip (pinned by version and hash), turned into a git history whose commit ids are always the same,
 and cached under the user's cache directory. Everything a sandbox gets is uploaded or cloned from here, so that all
@@ -72,7 +72,7 @@ class Project:
 
 
 def cache_directory() -> Path:
-    """Where material is kept; XDG_CACHE_HOME is respected."""
+    """Directory that keeps the material; XDG_CACHE_HOME is respected."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "dutyfree" / "meter"
 

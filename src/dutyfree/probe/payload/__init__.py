@@ -1,4 +1,4 @@
-"""What runs inside the sandbox: attempts, as functions that take JSON and give JSON. Standard library only.
+"""Attempts that run inside the sandbox: functions that take JSON and give JSON. Standard library only.
 
 The code here is uploaded and never runs on the host, except against a substrate that isolates nothing.
 """

@@ -1,4 +1,4 @@
-"""What root inside may try on the agent, which has the same user, and on whoever started it."""
+"""Attempts of root inside on the agent, which has the same user, and on the process that started it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def relay(chains: int, mark: str) -> dict[str, Any]:
 
 
 def names() -> dict[str, Any]:
-    """What the processes that can be seen say of themselves, and what the machine says of its own."""
+    """Read the names that visible processes and the machine give of themselves."""
     found = {}
     for entry in [*filter(str.isdecimal, os.listdir("/proc")), "self"]:
         if entry in (str(os.getpid()), "self"):

@@ -217,7 +217,7 @@ HOARDS: dict[str, Callable[[], Iterator[object]]] = {
 
 
 def kernel_bytes(meminfo: str) -> int:
-    """What the machine's kernel holds and cannot give back: all that is neither free nor somebody's own memory or files."""
+    """Kernel memory of the machine that cannot be given back: neither free, nor of processes or files."""
     found = {line.split(":")[0]: int(line.split()[1]) << 10 for line in meminfo.splitlines()}
     others = ("MemFree", "Buffers", "Cached", "SwapCached", "AnonPages", "SReclaimable")
     return found["MemTotal"] - sum(found[name] for name in others)

@@ -149,7 +149,7 @@ def planted(paths: list[str], mark: str) -> dict[str, Any]:
 
 
 def digest(paths: list[str]) -> dict[str, Any]:
-    """What the files hold, as this sandbox sees it."""
+    """Digest the files as this sandbox sees them."""
     return {
         "digests": {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths if os.path.isfile(path)}
     }
@@ -167,7 +167,7 @@ def overwrite(paths: list[str]) -> dict[str, Any]:
 
 
 def identity() -> dict[str, Any]:
-    """What names the machine."""
+    """Collect the names and ids that identify the machine."""
     return {
         "machine_id": read_start("/etc/machine-id").decode(errors="replace").strip(),
         "hostname": socket.gethostname(),
@@ -176,7 +176,7 @@ def identity() -> dict[str, Any]:
 
 
 def randomness() -> dict[str, Any]:
-    """What must differ from one sandbox to the next."""
+    """Collect values that must differ between sandboxes."""
     return {
         "urandom": os.urandom(16).hex(),
         "stack": hex(ctypes.addressof(ctypes.create_string_buffer(8))),

@@ -66,7 +66,7 @@ def write_settings(paths: list[str], mark: str) -> dict[str, Any]:
 
 
 def kernel_secrets() -> dict[str, Any]:
-    """How much of the kernel's own state can be read."""
+    """Measure how much of the kernel's own state can be read."""
     sizes = {path: len(read_start(path)) for path in _SECRETS}
     buffer = ctypes.create_string_buffer(65536)
     log = call("syslog", 3, buffer, 65536)

@@ -186,7 +186,7 @@ def _is_socket(fd: int) -> bool:
 
 
 def euid() -> dict[str, Any]:
-    """Who we effectively are."""
+    """Report the effective user."""
     return {"euid": os.geteuid(), "uid": os.getuid(), "setuid": name_of(0)}
 
 

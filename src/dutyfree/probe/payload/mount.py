@@ -75,7 +75,7 @@ def clone3_and_mount(path: str, mark: str) -> dict[str, Any]:
 
 
 def _use_privilege(path: str, mark: str) -> dict[str, Any]:
-    """What a newly won capability would be used for."""
+    """Try what a newly won capability would allow."""
     for name, text in (("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")):
         _write(f"/proc/self/{name}", text)
     place = tempfile.mkdtemp()

@@ -37,7 +37,7 @@ def posture() -> dict[str, Any]:
 
 
 def _access(path: str) -> str:
-    """What can be done with a file of /proc, nothing being written: r, w, both or neither; d for a directory."""
+    """Test the access to a file of /proc without writing: r, w, both or neither; d for a directory."""
     if os.path.isdir(path):
         return "d"
     found = ""

@@ -113,7 +113,7 @@ def leave_timers(mark: str) -> dict[str, Any]:
 
 
 def inherited() -> dict[str, Any]:
-    """What a process gets from whoever started it, besides memory and files."""
+    """Collect what a process inherits besides memory and files."""
     umask = os.umask(0o77)
     os.umask(umask)
     return {
@@ -135,7 +135,7 @@ def clocks() -> dict[str, Any]:
 
 
 def share(seconds: float) -> dict[str, Any]:
-    """How much of a processor we get while we want all of it."""
+    """Measure the share of a processor that we get while we want all of it."""
     start, used = time.monotonic(), time.process_time()
     while time.monotonic() < start + seconds:
         pass

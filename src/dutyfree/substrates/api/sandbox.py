@@ -106,7 +106,7 @@ class ApiSandbox(Sandbox):
         await self._used_for(file.write(self._runner.as_user(user), path, data, mode, append))
 
     async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
-        """What is there; times to the second."""
+        """Describe the file at a path; times to the second."""
         return await self._used_for(file.stat(self._runner.as_user(user), path, follow))
 
     async def list(self, path: Inside, *, limit: int = 100_000, user: User | None = None) -> list[FileInfo]:

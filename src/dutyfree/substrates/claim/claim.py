@@ -83,7 +83,7 @@ class Claim:
         await remove(self.client, self.path, self._cut_short)
 
     async def why(self) -> str | None:
-        """What the cluster knows of its end."""
+        """Reason of the pod's end, as far as the cluster knows it."""
         return await self.pod.why() if self.pod is not None else None
 
     async def _sandbox(self) -> str:
@@ -108,7 +108,7 @@ class Claim:
         return str((reply.body["metadata"].get("annotations") or {}).get(_POD_NAME) or sandbox)
 
     async def _cut_short(self) -> None:
-        """What is already ending has no grace: nothing of ours is in it any more."""
+        """Delete without grace if it is already ending: nothing of ours runs in it any more."""
         if self.pod is not None:
             found = await self.client.call("GET", self.client.place("pods", self.pod.name))
             if found.ok and "deletionTimestamp" in found.body["metadata"]:

@@ -1,4 +1,4 @@
-"""How the registry finds `kubernetes-claim`: whose pool, which template, and how the claimed pods are used.
+"""Driver `kubernetes-claim`: whose pool, which template, and how the claimed pods are used.
 
 kubernetes-claim                        claims of the namespace's only template, each started cold
 kubernetes-claim?template=bench&warm=2  from a pool of our own that keeps two sandboxes ready

@@ -32,7 +32,7 @@ END = "kill -9 -1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimSettings:
-    """How claims are to be made."""
+    """Settings for making claims."""
 
     dispatch: Dispatch = "agent"
     wait: bool = True
@@ -48,7 +48,7 @@ class ClaimSettings:
 def claim_capabilities(
     networks: frozenset[Network], dispatch: Dispatch, template: Template | None = None
 ) -> Capabilities:
-    """What a pod lets a sandbox do, with what is the template's to say."""
+    """Capabilities of a claimed pod; the template decides some of them."""
     pods = pod_capabilities(networks, Settings(dispatch=dispatch))
     limits = ", ".join(f"{name} {value}" for name, value in template.limits.items()) if template else ""
     read_only = template is not None and template.read_only

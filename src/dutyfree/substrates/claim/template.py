@@ -27,7 +27,7 @@ _ABSENT = 404
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Template:
-    """What its pods are."""
+    """Facts of a template's pods."""
 
     name: str
     image: str
@@ -52,7 +52,7 @@ async def find_template(client: Client, name: str | None) -> Template:
 
 
 async def template_of(client: Client, pool: str) -> Template:
-    """What a pool's sandboxes are made of."""
+    """Find the template of a pool's sandboxes."""
     found = await _get(client, POOLS, pool, "pool")
     return await find_template(client, str(found["spec"]["sandboxTemplateRef"]["name"]))
 
@@ -93,7 +93,7 @@ def read_template(resource: Mapping[str, Any]) -> Template:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pool:
-    """What claims name. One of ours goes with its Lease; another's is only used."""
+    """The pool that claims name. One of ours goes with its Lease; another's is only used."""
 
     client: Client
     name: str

@@ -88,6 +88,6 @@ driver = DockerDriver()
 
 
 def _sockets() -> list[str]:
-    """Where to look: DOCKER_HOST alone if it is set."""
+    """Sockets to look at: DOCKER_HOST alone if it is set."""
     address = os.environ.get("DOCKER_HOST", "")
     return [address.removeprefix("unix://")] if address.startswith("unix://") else list(SOCKETS)

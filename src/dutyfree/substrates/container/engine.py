@@ -45,7 +45,7 @@ _TMPFS = "rw,exec,nosuid,nodev,size=1g"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineSettings:
-    """How a driver wants its engine used."""
+    """A driver's settings for its engine."""
 
     driver: str
     dispatch: Dispatch = "agent"
@@ -59,7 +59,7 @@ class EngineSettings:
 
     @property
     def no_snapshot(self) -> str | None:
-        """Why files cannot be saved; None: they can."""
+        """Reason why files cannot be saved; None: they can."""
         if self.profile == "hardened":
             return "the root is read-only and what is written lies in memory, which a commit does not see"
         runtime = self.extra.get("Runtime", "runc")
@@ -77,7 +77,7 @@ def declared_capabilities(settings: EngineSettings) -> list[Capabilities]:
 
 
 def engine_capabilities(info: Mapping[str, Any], settings: EngineSettings) -> Capabilities:
-    """What this engine lets a container do, by its own account."""
+    """Capabilities of this engine's containers, by the engine's own account."""
     missing = "".join(f"; it has no cgroup for {name}" for name, said in LIMIT_FACTS.items() if not info.get(said))
     notes = {
         "limits": f"the engine has no quota for disk_bytes and files{missing}",

@@ -34,7 +34,7 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """What the engine answered."""
+    """Answer of the engine."""
 
     status: int
     body: bytes

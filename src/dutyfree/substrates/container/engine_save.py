@@ -20,7 +20,7 @@ from dutyfree.substrates.container.engine_http import Http, ask
 
 
 def find_socket(kind: str, environ: Mapping[str, str]) -> str:
-    """Where an engine of that kind answers; Unavailable if none does."""
+    """Find the socket of an engine of that kind; Unavailable if none answers."""
     runtime = environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.geteuid()}")
     known: dict[str, tuple[str, ...]] = {
         "docker": ("/var/run/docker.sock", "/run/dutyfree/docker/docker.sock"),

@@ -125,7 +125,7 @@ def _limits(controllers: Sequence[str]) -> dict[str, bool]:
 
 
 def _sockets() -> list[str]:
-    """Where podman's own units put theirs."""
+    """Sockets that podman's own units make."""
     if os.geteuid() == 0:
         return ["/run/podman/podman.sock"]
     runtime = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.geteuid()}")

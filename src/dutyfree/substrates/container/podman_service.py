@@ -93,7 +93,7 @@ class Account:
 
     @property
     def storage(self) -> Path:
-        """Where images stay from one service to the next: apart for each user, whose files nobody else may remove."""
+        """Directory in which images outlive each service. Each user has one, whose files nobody else may remove."""
         return Store.default().root / (f"podman-{self.name}" if self.is_other else "podman")
 
     @property
@@ -224,7 +224,7 @@ def _sweep() -> None:
 
 
 def _mark(home: Path) -> Path:
-    """Who owns it. Beside it and not in it: there it would be podman's user's to change, and could be deleted before the rest."""
+    """File that names the owner. It lies beside the directory: inside, podman's user could change or delete it."""
     return home.with_suffix(".owner")
 
 
@@ -325,7 +325,7 @@ def runtime_program() -> str | None:
 
 
 def storage() -> Path:
-    """Where our own images stay from one service to the next."""
+    """Directory in which our images outlive each service."""
     return Account.find(None).storage
 
 

@@ -1,4 +1,4 @@
-"""How the registry finds `daytona`. The credential is $DAYTONA_API_KEY, and $DAYTONA_API_URL an address of one's own.
+"""Driver `daytona`. The credential is $DAYTONA_API_KEY; $DAYTONA_API_URL gives another address.
 
 daytona                     the account's default region · daytona?target=eu: another · ttl=600: as for every vendor
 Spec(image="host")          the account's default snapshot · "snapshot:NAME": one of its snapshots

@@ -93,7 +93,7 @@ class Daytona:
 def wanted_sandbox(
     spec: Spec, marks: Mapping[str, str], ttl_s: float
 ) -> CreateSandboxFromImageParams | CreateSandboxFromSnapshotParams:
-    """What the vendor is asked for. It ends by itself after `ttl_s`, or that long idle; once it stopped it is deleted."""
+    """Build the vendor's request. The sandbox ends after `ttl_s`, or that long idle, and is then deleted."""
     fields: dict[str, Any] = {
         "name": marks[NAME_LABEL],
         "labels": dict(marks),
@@ -152,7 +152,7 @@ def classify(error: BaseException, words: str) -> DutyfreeError:
 
 
 def _pause_s(error: BaseException) -> float:
-    """What the vendor says, if it says it in seconds."""
+    """Read the pause that the vendor asks for, if it is in seconds."""
     headers = {name.lower(): value for name, value in getattr(error, "headers", {}).items()}
     said = str(headers.get("retry-after", ""))
     return float(said) if said.isdecimal() else 1.0

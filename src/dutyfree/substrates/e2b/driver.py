@@ -1,4 +1,4 @@
-"""How the registry finds `e2b`. Image `host` stands for the template; any other name is a template's own.
+"""Driver `e2b`. Image `host` stands for the template; any other name is a template's own.
 
 e2b                                     the vendor's `base` template
 e2b?template=my-template                another one · ttl=300: seconds that a machine outlives a killed client

@@ -91,7 +91,7 @@ class E2bVendor:
         """Nothing is ours."""
 
     def _options(self) -> dict[str, Any]:
-        """What the vendor refuses for now is told to the caller, who decides when to ask again."""
+        """Build the options of a call without retries: the caller decides when to ask again."""
         return {"api_key": self._key.reveal(), "retries": 0}
 
 

@@ -30,7 +30,7 @@ Reach = Literal["public", "private"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """What is started."""
+    """Type of machine to start."""
 
     image: str
     """The id of a machine image whose login user may be reached by ssh with `key`."""
@@ -81,7 +81,7 @@ class Cloud:
         return str(answer["Instances"][0]["InstanceId"])
 
     async def address(self, instance: str, reach: Reach) -> str:
-        """Where it is, once it runs; `DriverError` if it ends before or takes too long."""
+        """Wait for the address of a running machine; `DriverError` if it ends before, or takes too long."""
         field = "PublicIpAddress" if reach == "public" else "PrivateIpAddress"
 
         async def look() -> str | None:

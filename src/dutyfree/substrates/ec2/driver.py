@@ -1,4 +1,4 @@
-"""How the registry finds `ec2`.
+"""Driver `ec2`.
 
 ec2?image=ami-…&type=m7i.large&user=admin        and what reaches it: key, subnet, group; reach=public|private
 ec2?…&identity=/path&config=/path&port=22        as for the `ssh` driver · address=…: another way to it than the cloud's

@@ -42,7 +42,7 @@ POWER_OFF = "sudo -n poweroff || poweroff"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
-    """How an instance is reached."""
+    """The way in which an instance is reached."""
 
     user: str
     reach: Reach

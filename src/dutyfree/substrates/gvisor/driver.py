@@ -1,4 +1,4 @@
-"""How the registry finds `gvisor`, and how runsc is called.
+"""Driver `gvisor`, and the command lines of runsc.
 
 gvisor                   our agent is the main process, on a socket of its own
 gvisor?dispatch=api      `runsc exec` for every action · gvisor?platform=ptrace  instead of systrap

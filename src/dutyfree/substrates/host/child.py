@@ -171,7 +171,7 @@ def spawn(
 
 
 def _found(program: bytes, env: Mapping[str, str]) -> bytes | None:
-    """Where on PATH the program is; None leaves the search, and its errors, to exec.
+    """Find the program on PATH; None leaves the search, and its errors, to exec.
 
     Looking here costs a microsecond for each directory, in the child it is a failed execve.
     """
@@ -230,7 +230,7 @@ class Collector:
             self._loop.remove_reader(self._child.pipes[index])
 
     def _read(self, index: int) -> int:
-        """How many bytes came; 0: the stream has ended, -1: nothing now."""
+        """Read from a stream: the number of bytes; 0: the stream has ended, -1: nothing now."""
         try:
             data = os.read(self._child.pipes[index], CHUNK_BYTES)
         except BlockingIOError:
@@ -262,7 +262,7 @@ async def gone(child: Child) -> None:
 
 
 def outcome_not_started(failure: NotStarted, called_ns: int, *, merge_stderr: bool) -> Outcome:
-    """What a shell would have said of a program that is not there."""
+    """Outcome of a program that does not exist, as a shell would report it."""
     text = str(failure).encode(errors="surrogateescape")
     total_ns = now_ns() - called_ns
     out, err = (text, b"") if merge_stderr else (b"", text)

@@ -32,7 +32,7 @@ def make_directory(mark: str, storage: Storage) -> Path:
 
 
 def memory_place() -> str | None:
-    """Where files are kept in memory on this machine; None: nowhere that programs can be run from.
+    """Directory in memory for files on this machine; None: none that programs can run from.
 
     Others keep their files in memory, so the reference must: one on a disk would flatter them.
     """

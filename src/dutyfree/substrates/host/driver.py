@@ -1,4 +1,4 @@
-"""How the registry finds `host`, and the substrate that makes its sandboxes."""
+"""Driver `host`, and the substrate that makes its sandboxes."""
 
 from __future__ import annotations
 

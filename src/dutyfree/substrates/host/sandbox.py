@@ -196,7 +196,7 @@ class HostSandbox(Sandbox):
             await in_thread(file.write, path, content, mode, append)
 
     async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
-        """What is there."""
+        """Describe the file at a path."""
         path = self._touch(path)
         self._own(user)
         return file.info(os.path.basename(path.rstrip("/")) or "/", os.stat(path, follow_symlinks=follow))

@@ -17,7 +17,7 @@ ROUNDS = 20
 
 
 class Entry(NamedTuple):
-    """What /proc/PID/stat says of a live process."""
+    """Fields of /proc/PID/stat of a live process."""
 
     pid: int
     parent: int

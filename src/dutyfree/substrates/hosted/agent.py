@@ -72,11 +72,11 @@ class Bridge:
             self._complaint = (self._complaint + data)[-_LONGEST_COMPLAINT:]
 
     async def why(self) -> str | None:
-        """Why the stream has ended; None: it has not, or nobody knows."""
+        """Reason why the stream has ended; None: it has not, or the reason is unknown."""
         return self._complaint.decode(errors="replace").strip() or None
 
     def after(self, end: Callable[[], Awaitable[None]]) -> None:
-        """What is done when the exec call ends by itself: a machine without its agent would only cost."""
+        """Set the function to call when the exec call ends by itself: a sandbox without its agent would only cost."""
 
         async def finish() -> None:
             with suppress(DutyfreeError):  # whoever destroys it is told

@@ -34,7 +34,7 @@ class Keeper:
         self._task: asyncio.Task[None] | None = None
 
     def first_s(self, lifetime_s: float | None) -> float:
-        """What a new machine's clock is set to."""
+        """Lifetime to give to a new vendor sandbox."""
         return self._ttl_s if lifetime_s is None else min(self._ttl_s, lifetime_s)
 
     def keep(self, name: str, machine: Machine, lifetime_s: float | None, lose: Callable[[str], None]) -> None:

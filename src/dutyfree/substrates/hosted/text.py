@@ -166,7 +166,7 @@ def _person(user: str) -> str:
 
 
 async def _source(wanted: ExecCall, put: Put, stem: str) -> tuple[str, str]:
-    """How the command gets its input: what comes before it in a pipe, and its redirection."""
+    """Build the command's input: the part before it in a pipe, and its redirection."""
     if isinstance(wanted.stdin, bytes | bytearray | memoryview):
         if not wanted.stdin:
             return "", "</dev/null "

@@ -1,4 +1,4 @@
-"""What a vendor's module implements: `Vendor` starts and finds machines, a `Machine` is one of them.
+"""Interface of a vendor's module: `Vendor` starts and finds machines, a `Machine` is one of them.
 
 Both raise the errors of `core.errors` only: a vendor's own go through `boundary.Boundary`, which also takes care that
 none carries the credential.

@@ -85,7 +85,7 @@ class PodSubstrate(OwningSubstrate):
         return await boot_agent(birth, stream)
 
     def _script(self) -> str:
-        """What the holding exec call does."""
+        """Script of the exec call that holds the pod."""
         if self._agent is None:
             return self._holding(":", "cat")
         program = f"{INSIDE}/agent"

@@ -35,7 +35,7 @@ Query = Iterable[tuple[str, str]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """What the server answered."""
+    """Answer of the server."""
 
     status: int
     body: Any
@@ -99,7 +99,7 @@ class Client:
         return Reply(status=reply.status, body=_parsed(text))
 
     async def watch(self, path: str, query: Query) -> AsyncGenerator[dict[str, Any], None]:
-        """What happens to resources, until the server ends the watch: `{"type": …, "object": …}`."""
+        """Yield changes of resources until the server ends the watch: `{"type": …, "object": …}`."""
         try:
             async with self._session.get(
                 self.server + path,
@@ -122,7 +122,7 @@ class Client:
             raise self._broken(error) from error
 
     async def follow(self, path: str, name: str) -> AsyncGenerator[dict[str, Any], None]:
-        """What happens to one resource, for ever: `ADDED`, `MODIFIED` and `DELETED`, as the server comes to know.
+        """Yield changes of one resource for ever: `ADDED`, `MODIFIED` and `DELETED`, as the server learns of them.
 
         Each watch begins with what the server has at hand (version 0): without that it first waits until its cache is as new as
         the newest write of any kind, which with an etcd that tells no progress may be never. Each also ends after a
@@ -170,7 +170,7 @@ class Client:
         await self._api.close()
 
     async def _headers(self) -> dict[str, str]:
-        """What every request carries. `Unavailable` once the client is closed."""
+        """Headers of every request. `Unavailable` once the client is closed."""
         if self._session.closed:
             raise Unavailable("the connection to the cluster is closed", driver=DRIVER)
         headers: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""How the registry finds `kubernetes`: which kubeconfig, which namespace, and how the pods are used.
+"""Driver `kubernetes`: which kubeconfig, which namespace, and how the pods are used.
 
 kubernetes                              our agent in each pod, on one exec stream
 kubernetes?dispatch=api                 an exec call per action, as people do
@@ -94,7 +94,7 @@ def kubeconfig(given: str | None) -> str | None:
 
 
 def ask_cluster(look: Look) -> Availability:
-    """What the cluster of the kubeconfig says, or why it says nothing."""
+    """Ask the cluster of the kubeconfig for its version, or for the reason why it does not answer."""
     found: list[Availability] = []
     # A loop of its own: whoever asks may be running one.
     thread = threading.Thread(target=lambda: found.append(asyncio.run(_ask(look))), name="dutyfree-probe")

@@ -1,4 +1,4 @@
-"""What a pod is created with: limits, the two profiles, and a main process that lives as long as its owner's stream."""
+"""Manifest of a pod: limits, two profiles, and a main process that lives as long as its owner's stream."""
 
 from __future__ import annotations
 

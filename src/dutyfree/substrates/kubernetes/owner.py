@@ -1,4 +1,4 @@
-"""Who owns pods, for all the cluster to see: a Lease that its owner renews, and that all of its own names as its owner.
+"""Ownership of pods by Leases. Each client holds one Lease and renews it; every pod names it as its owner.
 
 When a Lease is gone, the cluster's own collector removes what names it. Whoever is connected deletes the Leases of the dead: a
 process of this machine that is not there any more, or one of another machine that has not renewed for `LEASE_S`. Times
@@ -46,7 +46,7 @@ class Owner:
 
     @property
     def reference(self) -> dict[str, str]:
-        """What a pod says of its owner."""
+        """Reference with which a pod names its owner."""
         return {"name": self.name, "uid": self.uid}
 
     async def claim(self) -> None:

@@ -178,7 +178,7 @@ class Pod:
             raise DriverError(f"cannot remove it: {reply.message}", driver=DRIVER, step="destroy", sandbox=self.name)
 
     async def why(self) -> str | None:
-        """What the cluster knows of its end."""
+        """Reason of the pod's end, as far as the cluster knows it."""
         with suppress(Unavailable):
             reply = await self.client.call("GET", self.client.place("pods", self.name))
             if reply.status == _ABSENT:
@@ -191,7 +191,7 @@ class Pod:
 
 
 class _Watch:
-    """What happens to a pod on its way."""
+    """Watch over a pod that starts."""
 
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
@@ -207,7 +207,7 @@ class _Watch:
                 self._see(event)
 
     def late(self) -> DutyfreeError:
-        """Why it took too long."""
+        """Make the error that says why the start took too long."""
         if is_unschedulable(self._last):
             return Saturated(f"no node takes it: {is_unschedulable(self._last)}", driver=DRIVER, step="create")
         return DriverError(f"it was not ready within {START_S:g} s", driver=DRIVER, step="ready")
@@ -238,7 +238,7 @@ async def post(client: Client, path: str, manifest: Mapping[str, Any]) -> dict[s
 
 
 def _defaults(greeting: bytes) -> Defaults:
-    """What the image says of itself, without what the cluster adds."""
+    """Defaults of the image, without those that the cluster adds."""
     place, *items = greeting.decode(errors="surrogateescape").removesuffix("\n").split("\1")
     pairs = [item.replace("\2", "\n").partition("=") for item in items]
     env = {name: value for name, mark, value in pairs if mark and name and not name.startswith(_CLUSTERS_OWN)}

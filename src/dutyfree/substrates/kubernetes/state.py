@@ -44,7 +44,7 @@ def check_alive(pod: Mapping[str, Any]) -> None:
 
 
 def end_of(pod: Mapping[str, Any]) -> str | None:
-    """Why it ended, by the cluster's account; None: it has not, or nobody knows."""
+    """Reason of a pod's end by the cluster's account; None: it runs, or the reason is unknown."""
     status, ended = pod["status"], _state(pod, "terminated")
     words = [status.get("reason"), status.get("message"), ended.get("reason"), ended.get("message")]
     said = ", ".join(str(word) for word in words if word)
@@ -52,7 +52,7 @@ def end_of(pod: Mapping[str, Any]) -> str | None:
 
 
 def condition(resource: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """What the cluster says of a resource in one respect; empty: nothing yet."""
+    """Find one condition of a resource; empty: the cluster has not set it yet."""
     found = [one for one in resource.get("status", {}).get("conditions") or [] if one.get("type") == kind]
     return found[0] if found else {}
 

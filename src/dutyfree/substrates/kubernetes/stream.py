@@ -30,7 +30,7 @@ _GOODBYE_S = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """How an exec call ended, in the server's words."""
+    """End of an exec call, in the server's words."""
 
     ok: bool
     message: str = ""

@@ -25,7 +25,7 @@ _ABSENT, _FORBIDDEN = 404, 403
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """How the cluster is to be used."""
+    """Settings for the use of a cluster."""
 
     dispatch: Dispatch = "agent"
     profile: Profile = "default"
@@ -37,7 +37,7 @@ class Settings:
 
 
 def pod_capabilities(networks: frozenset[Network], settings: Settings) -> Capabilities:
-    """What a pod lets a sandbox do."""
+    """Capabilities of a pod."""
     agent = settings.dispatch == "agent"
     hardened = settings.profile == "hardened"
     notes = {
@@ -117,7 +117,7 @@ async def open_cluster(client: Client, settings: Settings) -> KubernetesSubstrat
 
 
 async def look(client: Client) -> tuple[str, frozenset[Network]]:
-    """What the cluster is, and which networks its pods have."""
+    """Ask the cluster for its version, and for the networks that its pods have."""
     version = await client.call("GET", "/version")
     if not version.ok:
         raise Unavailable(f"the cluster at {client.server} answers {version.message}", driver=DRIVER)

@@ -30,7 +30,7 @@ _CANNOT_CONNECT = 255
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Said:
-    """What a remote command left."""
+    """Output and exit code of a remote command."""
 
     code: int
     stdout: str

@@ -1,4 +1,4 @@
-"""How the registry finds `microvm`.
+"""Driver `microvm`.
 
 microvm               clones of a template that is booted once per image and kept
 microvm?stock=4       so many processes wait for the next sandbox (2 unless asked otherwise)
@@ -49,7 +49,7 @@ class MicrovmDriver(Driver):
 
 
 def offered(accel: Accel) -> Capabilities:
-    """What a clone can do."""
+    """Capabilities of a clone."""
     plain = machine_capabilities("agent", accel, STORAGES)
     notes = {
         **plain.notes,

@@ -15,7 +15,7 @@ MakeFork = Callable[[AgentSandbox, int], Awaitable[Sequence[Pending[Sandbox]]]]
 
 
 class MicrovmSandbox(AgentSandbox):
-    """What is kept of it is memory: processes go on in whatever starts from it."""
+    """A clone whose snapshots are memory: processes go on in everything that starts from one."""
 
     take_snapshot: TakeSnapshot
     """Set by the substrate, like the next."""

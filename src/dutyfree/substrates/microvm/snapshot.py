@@ -20,7 +20,7 @@ class LiveSnapshot:
 
     @property
     def key(self) -> str:
-        """What it is kept under."""
+        """The name that the snapshot is kept under."""
         return self._key
 
     @property

@@ -24,7 +24,7 @@ class Stock:
 
     @property
     def waiting(self) -> int:
-        """How many are ready."""
+        """Number of clones that are ready."""
         return len(self._waiting)
 
     async def take(self) -> Machine:
@@ -70,7 +70,7 @@ class Stock:
             self._filling = asyncio.ensure_future(self._fill())
 
     async def _fill(self) -> None:
-        """What cannot be started ahead is started, and fails, when it is wanted."""
+        """Start clones ahead. One that cannot be started now is started, and fails, when it is wanted."""
         with suppress(DutyfreeError):
             while len(self._waiting) < self._size:
                 machine = self.template.start(self._driver)

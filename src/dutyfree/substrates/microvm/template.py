@@ -28,7 +28,7 @@ WARM = ("call /bin/bash -c true", "call /usr/bin/python3 -c pass", "call /bin/sh
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What must be known of a template to start from it."""
+    """Facts of a template that a clone needs."""
 
     hardware: Hardware
     generation: int = 1

@@ -45,7 +45,7 @@ _GONE = (exception.NotFoundError, exception.ConflictError, exception.ClientClose
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Where:
-    """What sandboxes are made of, and where."""
+    """Image and region of the sandboxes."""
 
     image: str
     """That `host` stands for."""

@@ -1,4 +1,4 @@
-"""How the registry finds `modal`. Image `host` stands for `image`; any other name is one of a registry, or `im-…`.
+"""Driver `modal`. Image `host` stands for `image`; any other name is one of a registry, or `im-…`.
 
 modal                                   our agent in each sandbox, on the streams of one exec call
 modal?dispatch=api                      an exec call per action, as people do

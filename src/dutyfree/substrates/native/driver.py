@@ -1,4 +1,4 @@
-"""How the registry finds the native substrate: what it needs of the machine, and how to connect.
+"""Driver `native`: its needs of the machine, and how to connect.
 
 `probe` looks at facts of the kernel and the installation; whether a sandbox really starts is for `doctor` to try.
 """
@@ -74,7 +74,7 @@ def _version() -> str:
 
 
 def _missing() -> list[tuple[str, str | None]]:
-    """What stands in the way, with the command that removes it."""
+    """Find the obstacles on this machine, each with the command that removes it."""
     found: list[tuple[str, str | None]] = []
     if platform.system() != "Linux":
         return [(f"needs Linux, not {platform.system()}", None)]

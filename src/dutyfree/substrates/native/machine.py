@@ -1,4 +1,4 @@
-"""What native sandboxes depend on, as the spawner reports it, and the best it can be."""
+"""Facts of the machine that native sandboxes depend on, as the spawner reports them, and the best case."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Machine(Protocol):
 
     @property
     def lost(self) -> str:
-        """What is not enforced without cgroups, and why."""
+        """Limits that are not enforced without cgroups, and the reason."""
         ...
 
     @property

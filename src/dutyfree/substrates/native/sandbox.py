@@ -22,7 +22,7 @@ from dutyfree.substrates.native.plan import Plan
 
 
 class Keeper(Protocol):
-    """What the substrate does for its sandboxes: it has the spawner, the layers and the plans."""
+    """Services of the substrate for its sandboxes: it has the spawner, the layers and the plans."""
 
     async def save(self, box: NativeSandbox, key: str | None, spec: Spec) -> Snapshot:
         """Make a snapshot that remembers `env`, `cwd` and `user` of `spec`."""

@@ -51,7 +51,7 @@ FULL = {errno.EUSERS, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, er
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """What the spawner needs to know of one sandbox; 0 means no limit."""
+    """Settings of one sandbox for the spawner; 0 means no limit."""
 
     memory_bytes: int
     cpu_quota_us: int
@@ -84,7 +84,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a snapshot holds."""
+    """Size of a snapshot."""
 
     entries: int
     size_bytes: int
@@ -132,7 +132,7 @@ class _Known:
 
 @dataclass(slots=True)
 class _Sandbox:
-    """What is awaited of one tag: its failure to start, and its end."""
+    """Futures for one tag: its failure to start, and its end."""
 
     failed: asyncio.Future[DriverError | Saturated]
     gone: asyncio.Future[str]
@@ -244,7 +244,7 @@ class Spawner:
             self._copies.pop(number, None)
 
     async def inspect(self, tag: int) -> str:
-        """What the sandbox is made of, as the spawner sees it: lines, the first of them its process and first id."""
+        """Describe the sandbox as the spawner sees it, in lines; the first has its process and first id."""
         answer = self._inspections[tag] = self._loop.create_future()
         fd = os.memfd_create("manifest", os.MFD_CLOEXEC)
         try:
@@ -275,7 +275,7 @@ class Spawner:
         return self._sandboxes[tag].failed
 
     async def end_of(self, tag: int) -> str:
-        """Why the sandbox is dead, once it is and everything it owned is freed."""
+        """Wait until the sandbox is dead and everything it owned is freed; return the reason of its end."""
         sandbox = self._sandboxes.get(tag)
         return await asyncio.shield(sandbox.gone) if sandbox else GONE_REASONS[_DESTROYED]
 

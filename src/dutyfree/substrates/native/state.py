@@ -49,7 +49,7 @@ class NativeSnapshot:
 
     @property
     def key(self) -> str:
-        """What it is kept under."""
+        """The name that the snapshot is kept under."""
         return self._state.key
 
     @property

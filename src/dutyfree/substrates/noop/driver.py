@@ -1,4 +1,4 @@
-"""How the registry finds `noop`, its substrate and its sandboxes."""
+"""Driver `noop`, its substrate and its sandboxes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class NoopSandbox(Sandbox):
         self._files().write(check_path("path", path), bytes(input_bytes(data, "data")), mode, append)
 
     async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
-        """What is there."""
+        """Describe the file at a path."""
         self._own(user)
         del follow
         return self._files().stat(check_path("path", path))

@@ -54,7 +54,7 @@ class Tree:
         self._nodes[path] = Node(data=before + data, mode=mode, mtime_ns=time.time_ns())
 
     def stat(self, path: str) -> FileInfo:
-        """What is there."""
+        """Describe the file at a path."""
         return self._node(path).info(posixpath.basename(_normal(path)) or "/")
 
     def list(self, path: str, limit: int) -> list[FileInfo]:

@@ -33,7 +33,7 @@ class RuntimeDriver(Driver):
 
     @abstractmethod
     def offered(self, dispatch: Dispatch) -> Capabilities:
-        """What its sandboxes can do."""
+        """Capabilities of the runtime's sandboxes."""
 
     def declared(self) -> list[Capabilities]:
         """Of both dispatch modes."""

@@ -1,4 +1,4 @@
-"""What a client that was killed leaves half done: a bundle not yet in its place, a runtime program that goes on starting it."""
+"""Remove what a killed client leaves half done: an unplaced bundle, a runtime program that still starts it."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def version_of(program: str) -> str:
 
 
 def obstacle(name: str) -> str | None:
-    """Why the program cannot be used here; None: it can."""
+    """Reason why the program cannot be used here; None: it can."""
     if find_program(name) is None:
         return f"{name} is not installed"
     if os.geteuid() != 0:
@@ -47,7 +47,7 @@ def obstacle(name: str) -> str | None:
 def runtime_capabilities(
     dispatch: Dispatch, *, isolation: Isolation, limits: frozenset[str], notes: Mapping[str, str]
 ) -> Capabilities:
-    """What a bundle offers in a dispatch mode."""
+    """Capabilities of a bundle in a dispatch mode."""
     agent = dispatch == "agent"
     return Capabilities(
         isolation=isolation,

@@ -37,7 +37,7 @@ class Runtime:
 
     @property
     def home(self) -> Path:
-        """Where bundles and the program's own state lie: on a filesystem that a reboot empties."""
+        """Directory of bundles and of the program's state: on a filesystem that a reboot empties."""
         return Path("/run/dutyfree") / self.driver
 
 

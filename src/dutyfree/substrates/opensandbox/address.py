@@ -1,4 +1,4 @@
-"""Where the server is, and the key to it: from the environment, by the names that the SDK gives them.
+"""Address and key of the server, from the environment, by the names that the SDK gives them.
 
 Where that names no server, the one that `make opensandbox` started is meant: its address and key are in a file for its owner
 alone, which holds the same two variables.
@@ -47,7 +47,7 @@ class Address:
         return self.domain if "://" in self.domain else f"http://{self.domain}"
 
     def failure(self) -> str | None:
-        """Why the server does not answer; None: it does. Blocks."""
+        """Reason why the server does not answer; None: it does. Blocks."""
         try:
             with urllib.request.urlopen(f"{self.url}/health", timeout=_PATIENCE_S):  # noqa: S310 - as it was given
                 return None

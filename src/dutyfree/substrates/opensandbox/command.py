@@ -81,7 +81,7 @@ async def _events(sandbox: Sandbox, boundary: Boundary, script: str) -> AsyncGen
 async def _next(
     said: asyncio.Queue[tuple[int, str] | ExecEnd | None], call: asyncio.Future[Answer]
 ) -> tuple[int, str] | ExecEnd | None:
-    """What comes next; None at the end. Raises what the call raised."""
+    """Wait for the next output; None at the end. Raises what the call raised."""
     if said.empty():
         getting = asyncio.ensure_future(said.get())
         either: set[asyncio.Future[Any]] = {getting, call}

@@ -1,4 +1,4 @@
-"""How the registry finds `opensandbox`. Images are the server's own; those of our store are known to it by `make opensandbox`.
+"""Driver `opensandbox`. Images are the server's own; `make opensandbox` makes those of our store known to it.
 
 opensandbox                 the server of OPEN_SANDBOX_DOMAIN, with OPEN_SANDBOX_API_KEY; else the one of `make opensandbox`
 opensandbox?proxy=yes       commands go through the server, where the sandboxes themselves cannot be reached

@@ -130,7 +130,7 @@ class OpenSandboxVendor:
         return self._manager
 
     def _image(self, name: str) -> str:
-        """What the server calls it: names that our store does not know are the server's own."""
+        """Name of the image at the server: names that our store does not know are the server's own."""
         if name == "host":
             what = f"image 'host' is this machine's own /usr: use image 'bench', made by `{BUILD_BENCH}`"
             raise Unsupported(what, driver=NAME)

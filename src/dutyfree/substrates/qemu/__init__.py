@@ -1,1 +1,1 @@
-"""What drivers of virtual machines share: the accelerator, the kernel, disks, the process and its monitor."""
+"""Parts that drivers of virtual machines share: accelerator, kernel, disks, process and monitor."""

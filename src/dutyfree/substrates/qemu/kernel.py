@@ -29,7 +29,7 @@ class Kernel:
 
 
 def kernels(home: Path) -> Path:
-    """Where kernels are unpacked."""
+    """Directory of the unpacked kernels."""
     return home / "machines" / "kernel"
 
 

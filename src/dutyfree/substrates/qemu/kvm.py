@@ -32,7 +32,7 @@ _CODE_AT = 0x1000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What was found."""
+    """Finding about KVM."""
 
     usable: bool
     reason: str
@@ -63,7 +63,7 @@ def judge(device: str = DEVICE, *, patience_s: float = PATIENCE_S) -> Verdict:
 
 
 def verdict(round_ns: float) -> Verdict:
-    """What the time of one round of the loop means."""
+    """Judge KVM by the time of one round of the loop."""
     if round_ns < NATIVE_NS:
         return Verdict(usable=True, reason=f"guest code runs natively ({round_ns:.1f} ns per round)")
     return Verdict(

@@ -154,7 +154,7 @@ def _start(argv: Sequence[str], fds: Descriptors, driver: str) -> subprocess.Pop
 
 
 def _under(hardware: Hardware) -> list[str]:
-    """What the process is started by: it dies with us, and is nobody if we are root."""
+    """Command in front of the process: it ends with us, and runs as nobody if we are root."""
     under = [shutil.which("setpriv") or "/usr/bin/setpriv", "--pdeathsig=KILL", "--no-new-privs"]
     if os.geteuid() == 0:
         group = os.stat("/dev/kvm").st_gid if hardware.accel == "kvm" else NOBODY

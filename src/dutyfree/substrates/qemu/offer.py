@@ -1,4 +1,4 @@
-"""What machines offer, and what they say of the accelerator: the same words for every driver of them."""
+"""Capabilities of virtual machines, and the words on their accelerator, for every driver of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LIMIT_NOTE = (
 
 
 def machine_capabilities(dispatch: Dispatch, accel: Accel, storages: frozenset[Storage]) -> Capabilities:
-    """What a machine of ours offers in a dispatch mode."""
+    """Capabilities of our virtual machines in a dispatch mode."""
     agent = dispatch == "agent"
     notes = {
         "limits": _LIMIT_NOTE,

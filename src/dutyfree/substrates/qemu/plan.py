@@ -15,7 +15,7 @@ GENERATIONS = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hardware:
-    """What a guest sees. Copies of a machine must have the same."""
+    """Hardware that a guest sees. Copies of a machine must have the same."""
 
     accel: Accel
     memory_bytes: int
@@ -32,7 +32,7 @@ class Hardware:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Descriptors:
-    """What the process inherits, by number. None: not for this machine."""
+    """Descriptors that the process inherits, by number. None: not for this machine."""
 
     monitor: int
     control: int

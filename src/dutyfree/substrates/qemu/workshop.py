@@ -34,7 +34,7 @@ _PLACES = ("disks", "templates", "writes", "keys")
 
 
 def obstacle(home: Path) -> str | None:
-    """Why no machine can run here; None: it can."""
+    """Reason why no virtual machine can run here; None: one can."""
     for program in (PROGRAM, "setpriv"):
         if shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/bin:/usr/sbin") is None:
             return f"{program} is not installed"
@@ -73,7 +73,7 @@ class Workshop:
 
     @property
     def boot(self) -> Boot:
-        """What a machine starts with; opened at the first use."""
+        """Parts that a virtual machine boots from; opened at the first use."""
         if self._initramfs < 0:
             self._initramfs = memory_file(self.programs)
         return Boot(kernel=self.kernel.image, initramfs=self._initramfs)

@@ -1,4 +1,4 @@
-"""How the registry finds `runc`, and which program it is: runc, or crun where asked for.
+"""Driver `runc`, on the program runc, or crun where that is asked for.
 
 runc                  our agent is the main process, on a socket of its own
 runc?dispatch=api     `runc exec` for every action · runc?program=crun  another runtime with the same verbs

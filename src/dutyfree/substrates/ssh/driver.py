@@ -1,4 +1,4 @@
-"""How the registry finds `ssh`.
+"""Driver `ssh`.
 
 ssh?host=user@machine                          as `ssh user@machine` would go, but never asking for a password
 ssh?host=…&port=2222&identity=/path/to/key     · config=/path: another configuration file · program=/path: another ssh

@@ -1,4 +1,4 @@
-"""How the registry finds `vm`.
+"""Driver `vm`.
 
 vm                    our agent on a virtio port · vm?dispatch=api   one ssh connection per action
 vm?accel=tcg          without asking whether KVM is usable · vm?accel=kvm   that, or nothing

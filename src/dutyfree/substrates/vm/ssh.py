@@ -52,12 +52,12 @@ _NO_SERVER = re.compile(rb"ssh: connect to|Connection (closed|reset|timed out)|k
 
 
 def unpacked(home: Path) -> Path:
-    """Where the server's packages are unpacked."""
+    """Directory of the server's unpacked packages."""
     return home / "machines" / "ssh"
 
 
 def obstacle(home: Path) -> str | None:
-    """Why a machine cannot be reached by ssh here; None: it can."""
+    """Reason why a virtual machine cannot be reached by ssh here; None: it can."""
     if shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
         return "the ssh client is not installed"
     if not (unpacked(home) / "usr/sbin/sshd").exists():
@@ -84,7 +84,7 @@ class Keys:
         return cls(path=path)
 
     def files(self, home: Path, layers: Sequence[Path]) -> dict[str, tuple[int, bytes]]:
-        """What the machine's root needs to be reached."""
+        """Files that the guest's root needs to be reached by ssh."""
         packages = unpacked(home)
         library = next(packages.glob("usr/lib/*/libwrap.so.0"), None) or next(packages.glob("lib/*/libwrap.so.0"), None)
         if library is None:

@@ -20,7 +20,7 @@ Chain = tuple[int, ...]
 
 @dataclass(slots=True)
 class Count:
-    """What happened, over all rollouts."""
+    """Sums over all rollouts."""
 
     builds: int = 0
     built_s: float = 0.0
@@ -28,7 +28,7 @@ class Count:
 
 
 class NodeState:
-    """What one node holds: idle sandboxes and layers, least recently used first, and its queue."""
+    """Content of one node: idle sandboxes and layers, least recently used first, and its queue."""
 
     __slots__ = ("ends_s", "idle", "idle_count", "layers", "megabytes", "queue")
 
@@ -64,7 +64,7 @@ class Cluster:
         self._cache_mb = scenario.cache_gb * 1000
 
     def wait_s(self, node: int, now_s: float) -> float:
-        """What a rollout that is sent there now can expect to wait: `nearest.queue_wait_s`, without sorting again."""
+        """Expected wait of a rollout that is sent there now: `nearest.queue_wait_s`, without sorting again."""
         own, slots = self.nodes[node], self.scenario.slots
         if len(own.ends_s) < slots:
             return 0.0

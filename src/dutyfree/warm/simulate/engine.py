@@ -23,7 +23,7 @@ _OFTEN = 20_000
 
 @dataclass(slots=True)
 class Run:
-    """What each rollout paid, in the order in which they asked."""
+    """Readiness that each rollout paid, in the order of their requests."""
 
     waits_s: list[float]
     """In a node's queue."""

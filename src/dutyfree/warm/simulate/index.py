@@ -41,7 +41,7 @@ class Holders:
 
 
 class Loads:
-    """How much each node has to do, and which has the least. Loads change by one."""
+    """Load of each node, and the node with the least. Loads change by one."""
 
     __slots__ = ("_buckets", "_least", "load")
 

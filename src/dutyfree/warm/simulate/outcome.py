@@ -43,7 +43,7 @@ def row(policy: str, run: Run) -> dict[str, Any]:
 
 
 def document(scenario: Scenario, seed: int, once_s: float, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What `dutyfree simulate --json` prints. `times_less`: how much less readiness than round robin."""
+    """Build the document of `dutyfree simulate --json`. `times_less`: how much less readiness than round robin."""
     totals = {one["policy"]: one["readiness_total_s"] for one in rows}
     reference = totals.get(REFERENCE)
     return {

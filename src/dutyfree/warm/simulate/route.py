@@ -81,7 +81,7 @@ def expect_nearest(cluster: Cluster, chain: Chain, now_s: float) -> tuple[int, f
 
 
 def exact_match(cluster: Cluster, chain: Chain, now_s: float) -> int:
-    """Where the wanted state itself is, unless all stages on the least loaded node are done sooner."""
+    """Node that holds the wanted state, unless all stages on the least loaded node are done sooner."""
     scenario, state = cluster.scenario, chain[-1]
     node = cluster.loads.least()
     best_s = cluster.wait_s(node, now_s) + scenario.create_s + cluster.left_s(chain)[1]

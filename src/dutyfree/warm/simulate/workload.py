@@ -1,4 +1,4 @@
-"""What happens in a simulation, drawn once from the seed: the tree of states, and who asks for what, when.
+"""Events of a simulation, drawn once from the seed: the tree of states, and the requests.
 
 Every policy gets the same draw, so they differ by what they chose and nothing else.
 """
