@@ -36,7 +36,7 @@ MOST = {
     "folders below substrates": 22,
     "docstrings that begin with What, How, Where, Why or Who": 6,
     "prose lines over 120 characters in Markdown": 40,
-    "docstring lines over 120 characters": 94,
+    "docstring lines over 120 characters": 2,
 }
 """Today's counts, with room for work that lands at the same time, and for the old bases of drivers, which go when the last
 driver stands on the kit. The design's: 230 files, 36,000 lines, 24, 7, 0, 0, 0."""

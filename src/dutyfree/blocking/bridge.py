@@ -1,8 +1,8 @@
 """`Bridge`: one event loop for callers that have none, and how they wait for what runs there.
 
-The loop is run by one thread at a time, who has the turn: a caller for the length of its call, or, while nobody calls, the
-bridge's own thread, which keeps forwards, deadlines and streams going. A caller that finds the turn taken hands its work
-over and waits. See `turn` for why.
+The loop is run by one thread at a time, who has the turn: a caller for the length of its call, or, while nobody
+calls, the bridge's own thread, which keeps forwards, deadlines and streams going. A caller that finds the turn taken
+hands its work over and waits. See `turn` for why.
 """
 
 from __future__ import annotations

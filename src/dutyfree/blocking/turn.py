@@ -1,7 +1,7 @@
 """Run an event loop from whichever thread needs it: a selector that reports an idle loop, and deferred signals.
 
-A caller that finds nobody running the loop runs it itself, since waking a thread to do it, and being woken in turn, costs
-more than the rest of a call. Between calls the loop's own thread takes over as soon as anything happens in it.
+A caller that finds nobody running the loop runs it itself, since waking a thread to do it, and being woken in turn,
+costs more than the rest of a call. Between calls the loop's own thread takes over as soon as anything happens in it.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ async def _connect(name: str, stack: AsyncExitStack) -> Subject:
 
 
 def _available(console: Console, *, quick: bool) -> list[str]:
-    """Everything this machine can run in reasonable time and for nothing, each driver in each of the dispatch modes it declares."""
+    """List the substrates that are measured unasked: quick and free here, each driver in each dispatch mode."""
     names: list[str] = []
     for name, load in registry.drivers():
         try:

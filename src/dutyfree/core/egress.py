@@ -1,7 +1,8 @@
 """`Egress`: which hosts and ports a sandbox may reach, and whether an address is one of them.
 
-Decides only; resolving names and connecting is done where the proxy is. Addresses of private, link-local, loopback and
-other special ranges (cloud metadata among them) are never reached because a name leads there: they must be named themselves.
+Decides only; resolving names and connecting is done where the proxy is. Addresses of private, link-local, loopback
+and other special ranges (cloud metadata among them) are never reached because a name leads there: they must be named
+themselves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Named points where a test lets something fail: `at("dutyfree.warm.reset", box.id)`.
 
-It is Python's own audit event: nothing happens (17 ns) unless the process has a hook, which only tests install, in processes
-of their own. What the hook raises comes out of the call, as if the step behind it had failed. Decides nothing by itself.
+It is Python's own audit event: nothing happens (17 ns) unless the process has a hook, which only tests install, in
+processes of their own. What the hook raises comes out of the call, as if the step behind it had failed. Decides
+nothing by itself.
 """
 
 from __future__ import annotations

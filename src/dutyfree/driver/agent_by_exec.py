@@ -1,7 +1,7 @@
 """`agent_by_exec`: our agent over one exec call that carries bytes both ways while it runs.
 
-The program is the first part of the call's input, and everything after it is the agent's stream. A socket stands between
-that stream and the link, which knows nothing of the exec call.
+The program is the first part of the call's input, and everything after it is the agent's stream. A socket stands
+between that stream and the link, which knows nothing of the exec call.
 """
 
 from __future__ import annotations

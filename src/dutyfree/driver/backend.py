@@ -1,7 +1,7 @@
 """`Backend` and `Body`: the two things that a driver writes. `Order`: what the kit asks of a body.
 
-A `Backend` is everything that the sandboxes of one connection share. A `Body` is what stands behind one sandbox until the
-sandbox is destroyed or reset. The kit knows the other sandboxes, the clocks, and who still needs a saved state.
+A `Backend` is everything that the sandboxes of one connection share. A `Body` is what stands behind one sandbox until
+the sandbox is destroyed or reset. The kit knows the other sandboxes, the clocks, and who still needs a saved state.
 """
 
 from __future__ import annotations

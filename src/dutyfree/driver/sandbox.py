@@ -1,7 +1,7 @@
-"""`DriverSandbox`: the life of one sandbox, the same for all drivers: body, state, clocks, snapshot, fork, reset, destroy.
+"""`DriverSandbox`: the life of one sandbox, for all drivers: body, state, clocks, snapshot, fork, reset, destroy.
 
-A sandbox has a body, which a reset replaces. One change of state happens at a time: `destroy` cuts off a snapshot that is
-under way, and waits for a reset. `AgentSandbox` and `ExecSandbox` say how actions reach the body.
+A sandbox has a body, which a reset replaces. One change of state happens at a time: `destroy` cuts off a snapshot
+that is under way, and waits for a reset. `AgentSandbox` and `ExecSandbox` say how actions reach the body.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The host's end of a sandbox's way out: an HTTP proxy and SOCKS5 on one port inside, carried by the agent's relay.
 
-The sandbox has no network; it has a port on its loopback. Who connects there says where to, in either protocol; here the
-name is checked, resolved, its address checked, and that address connected to. What is not allowed hears so. What the client
-says is hostile input: bounded in size, time and number.
+The sandbox has no network; it has a port on its loopback. Who connects there says where to, in either protocol; here
+the name is checked, resolved, its address checked, and that address connected to. What is not allowed hears so. What
+the client says is hostile input: bounded in size, time and number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Requests of an HTTP client to a proxy: `CONNECT host:port`, or one plain request with an absolute URL.
 
-A plain request is sent on rewritten: its Host is the one that was checked, and nothing follows its body, so that no second
-request goes by unchecked. What two readers could take for two different requests is refused: characters that some take for a
-line's end, names of headers that are no names, a body whose length is said twice or not plainly.
+A plain request is sent on rewritten: its Host is the one that was checked, and nothing follows its body, so that no
+second request goes by unchecked. What two readers could take for two different requests is refused: characters that
+some take for a line's end, names of headers that are no names, a body whose length is said twice or not plainly.
 """
 
 from __future__ import annotations

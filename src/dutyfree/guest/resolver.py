@@ -1,7 +1,7 @@
 """Names to addresses, a few at a time for each sandbox: a name that nobody answers holds up no one else.
 
-`getaddrinfo` cannot be interrupted. It runs in threads of its own rather than in the loop's pool, which the owner needs for
-its own work, and which the loop waits for when it closes.
+`getaddrinfo` cannot be interrupted. It runs in threads of its own rather than in the loop's pool, which the owner
+needs for its own work, and which the loop waits for when it closes.
 """
 
 from __future__ import annotations

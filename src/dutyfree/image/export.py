@@ -1,4 +1,4 @@
-"""An image of the store as a tar: owners, modes, links and times as they are, sorted, so the same image gives the same bytes.
+"""Write an image of the store as a tar with owners, modes, links and times. Equal images give equal bytes.
 
 Reading is streamed; nothing is unpacked or held. Devices and sockets are left out, extended attributes too.
 """

@@ -1,8 +1,9 @@
 """The `host` image: the machine's own programs, and none of its secrets.
 
 Programs and libraries are shown as they are on the host (`/usr`, and `/bin`, `/lib*` where they are directories of
-their own), through a read-only overlay of each sandbox. All the rest is a small skeleton, made here: empty directories, generated accounts, and the files of the host's
-/etc that `image_host_etc` allows. What is not listed there does not appear.
+their own), through a read-only overlay of each sandbox. All the rest is a small skeleton, made here: empty
+directories, generated accounts, and the files of the host's /etc that `image_host_etc` allows. What is not listed
+there does not appear.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 An image appears by one rename and is never changed afterwards, so a crash leaves either all of it or a leftover that
 the next sweep deletes. Whoever resolves an image holds a shared flock on its directory until `close` or the process's
 death; removal renames first, and deletes only what nobody holds. An image keeps its layers, also one that was removed
-and is still in use: that is the reference count, and a killed process cannot get it wrong. Knows nothing of what a layer
-contains.
+and is still in use: that is the reference count, and a killed process cannot get it wrong. Knows nothing of what a
+layer contains.
 """
 
 from __future__ import annotations

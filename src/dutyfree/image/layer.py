@@ -4,9 +4,9 @@
     <root>/layers/<key>/layer.json  what it is
     <root>/layers/<key>/damaged     verification found that it is no longer what it was: to be replaced
 
-A layer appears by one rename and is never changed afterwards. It is kept while an image names it (one that was removed
-but is still in use counts), or while a process holds a shared flock on its directory, as whoever published it does until
-an image names it. Everything else is garbage, and `collect` in store takes it.
+A layer appears by one rename and is never changed afterwards. It is kept while an image names it (one that was
+removed but is still in use counts), or while a process holds a shared flock on its directory, as whoever published it
+does until an image names it. Everything else is garbage, and `collect` in store takes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An image of the store in the forms that others load: a plain tar, a `docker load` archive, an OCI layout, a disk.
 
-All but the disk hold the same one layer, uncompressed, and are the same bytes for the same image. Written beside the target and
-renamed into place, so a target is whole or absent. Refuses a target that exists.
+All but the disk hold the same one layer, uncompressed, and are the same bytes for the same image. Written beside the
+target and renamed into place, so a target is whole or absent. Refuses a target that exists.
 """
 
 from __future__ import annotations

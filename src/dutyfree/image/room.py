@@ -1,7 +1,7 @@
-"""Room on a filesystem, taken before it is needed: a disk whose blocks are its own loses nothing when others fill the rest.
+"""Reserve room on a filesystem: a disk that owns its blocks loses nothing when others fill the rest.
 
-A sparse disk is a promise that the filesystem below may break, and breaks without a word: the sandbox's kernel has said
-yes to a write long before it finds that there is no block for it.
+A sparse disk is a promise that the filesystem below may break, and breaks without a word: the sandbox's kernel has
+said yes to a write long before it finds that there is no block for it.
 """
 
 from __future__ import annotations

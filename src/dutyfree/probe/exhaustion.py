@@ -1,7 +1,7 @@
 """Probes 47 to 50, 52, 53, 57, 59 and 65: using up what is limited. The culprit fails; a sibling works on meanwhile.
 
-Every bomb is bounded by itself, a few times over its limit, so that a substrate that does not hold it is found out and the
-machine survives.
+Every bomb is bounded by itself, a few times over its limit, so that a substrate that does not hold it is found out
+and the machine survives.
 """
 
 from __future__ import annotations

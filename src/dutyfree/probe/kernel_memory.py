@@ -1,4 +1,4 @@
-"""Probes 119 to 122, 133, 134, 139 to 141 and 143: memory that the kernel spends on a sandbox without charging it to anybody.
+"""Probes 119 to 122, 133, 134, 139 to 141, 143: kernel memory for a sandbox that nobody is charged for.
 
 Each is judged by what the whole machine has left. Others use the machine too, so two readings are taken: by how much
 `MemAvailable` falls, and by how much that grows which the kernel cannot give back. The smaller one

@@ -1,7 +1,7 @@
 """Probe 34: the whole view a sandboxed process has of itself, against what it should be.
 
-The manifest below is the promise of the isolation class, not of one driver: a class with a kernel of its own is asked only
-for what can be seen from outside.
+The manifest below is the promise of the isolation class, not of one driver: a class with a kernel of its own is asked
+only for what can be seen from outside.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Probes 14, 15, 17 to 28, 35: devices, kernel interfaces and kernel secrets.
 
-Where the sandbox shares the host's kernel, an interface that opens is itself the effect: an object in that kernel. Where
-it has a kernel of its own, only what comes out counts.
+Where the sandbox shares the host's kernel, an interface that opens is itself the effect: an object in that kernel.
+Where it has a kernel of its own, only what comes out counts.
 """
 
 from __future__ import annotations

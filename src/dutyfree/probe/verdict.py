@@ -1,7 +1,7 @@
 """The two values of the catalogue: a `Probe`, and the `Verdict` it comes to.
 
-A verdict is about effects. An attempt that fails, and one that succeeds without reaching anything outside its sandbox, are
-both contained.
+A verdict is about effects. An attempt that fails, and one that succeeds without reaching anything outside its
+sandbox, are both contained.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
 """`verify`: what the agent changed, judged in a sandbox that the agent never saw.
 
-    checks = [dutyfree.Check(command=["python3", "-I", "-m", "pytest", "-q", "--junitxml={report}", "/repo/hidden"],
-                             tests=("test_sum", "test_empty"))]
-    found = await dutyfree.verify(substrate, spec, box, allow=["/repo/src/**"], hidden={"/repo/hidden/test_it.py": b"…"},
-                                  checks=checks)
-    reward = float(found.passed)
+checks = [dutyfree.Check(command=["python3", "-I", "-m", "pytest", "-q", "--junitxml={report}", "/repo/hidden"],
+tests=("test_sum", "test_empty"))] found = await dutyfree.verify(substrate, spec, box, allow=["/repo/src/**"],
+hidden={"/repo/hidden/test_it.py": b"…"}, checks=checks) reward = float(found.passed)
 
-A fresh sandbox starts from the same state as the agent's did and receives the hidden files, then allow-listed files, none
-of which may touch a hidden one; then the checks run. A check counts by its ending, as the guest agent saw it, and, if it
-names tests, by a report at a path nobody could guess before.
+A fresh sandbox starts from the same state as the agent's did and receives the hidden files, then allow-listed files,
+none of which may touch a hidden one; then the checks run. A check counts by its ending, as the guest agent saw it,
+and, if it names tests, by a report at a path nobody could guess before.
 
-Whatever the agent arranged is a verdict with a reason. A failure of the machinery is raised and never becomes a reward. Where
-it could be either, a control decides: an untouched sandbox in which the same step is tried.
+Whatever the agent arranged is a verdict with a reason. A failure of the machinery is raised and never becomes a
+reward. Where it could be either, a control decides: an untouched sandbox in which the same step is tried.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""`OwnedSandbox`: what a `RenewingSubstrate` hands out. Its container can be replaced beneath it, which is how it is reset.
+"""`OwnedSandbox`: what a `RenewingSubstrate` hands out.
 
-A reset destroys what is there and starts afresh, under the same name, from the very content that the sandbox was created
-from: its origin. Nothing of the former one can survive that, so there is nothing to search for; what is verified is
-that the new one comes from the origin. If that fails the sandbox is gone.
+Its container can be replaced beneath it, which is how it is reset.
+
+A reset destroys what is there and starts afresh, under the same name, from the very content that the sandbox was
+created from: its origin. Nothing of the former one can survive that, so there is nothing to search for; what is
+verified is that the new one comes from the origin. If that fails the sandbox is gone.
 """
 
 from __future__ import annotations

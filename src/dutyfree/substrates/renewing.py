@@ -1,6 +1,7 @@
 """`RenewingSubstrate`: an `OwningSubstrate` that knows what each sandbox started from, and so can start it again.
 
-What engines and runtimes share: the reset of a sandbox, forks from one snapshot, and the sweep of what dead owners left.
+What engines and runtimes share: the reset of a sandbox, forks from one snapshot, and the sweep of what dead owners
+left.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ def leaked(
 ) -> list[Holding]:
     """Return what is held now and was not then; without `sockets`, which somebody's connections may come and go by.
 
-    With patience, what goes away by itself in that time is not a leak: a killed process is there until the kernel got to it.
+    With patience, what goes away by itself in that time is not a leak: a killed process is there until the kernel got
+    to it.
     """
     deadline = time.monotonic() + patience_s
     while left := sorted(holdings(orphans=orphans) - before):

@@ -1,8 +1,8 @@
 """`SharedSuite`: the whole contract where a sandbox takes long to come and go.
 
-Topics that leave a sandbox as good as new run in one that they share, each test with a scratch directory of its own; all
-others, and every test that asks for a particular sandbox, get theirs as ever. A test that
-loses the shared one fails, and so do those after it.
+Topics that leave a sandbox as good as new run in one that they share, each test with a scratch directory of its own;
+all others, and every test that asks for a particular sandbox, get theirs as ever. A test that loses the shared one
+fails, and so do those after it.
 """
 
 from __future__ import annotations

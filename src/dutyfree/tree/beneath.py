@@ -1,4 +1,4 @@
-"""`delete_tree`: delete what code inside a sandbox made, which may be deeper than a path, a stack or a table of descriptors."""
+"""`delete_tree`: delete a sandbox's files, however deep: deeper than paths, stacks or descriptor tables allow."""
 
 from __future__ import annotations
 

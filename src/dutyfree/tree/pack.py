@@ -1,7 +1,7 @@
 """A local file or tree as a tar stream, made piece by piece. Runs in threads; knows nothing of the link.
 
-Modes, links and times are kept, owners are not; devices, fifos and sockets are left out. A file that shrinks while it is
-read is an error, one that grows is cut.
+Modes, links and times are kept, owners are not; devices, fifos and sockets are left out. A file that shrinks while it
+is read is an error, one that grows is cut.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A tar stream taken apart, strictly: the subset the agent makes (ustar and pax records; files, directories, links).
 
-The bytes are hostile. Names are relative, without `..`, and bounded; numbers are octal; checksums hold; anything else is
-a `Violation`. Writes nothing: `unpack` does.
+The bytes are hostile. Names are relative, without `..`, and bounded; numbers are octal; checksums hold; anything else
+is a `Violation`. Writes nothing: `unpack` does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Baselines for `nearest.choose`: they answer the same question and look at less.
 
-Round robin, random and least-loaded choose the node without looking at states, and then start there as well as that node can:
-its own idle sandboxes and layers are used. Exact-match looks at states everywhere, but only for the wanted one itself.
+Round robin, random and least-loaded choose the node without looking at states, and then start there as well as that
+node can: its own idle sandboxes and layers are used. Exact-match looks at states everywhere, but only for the wanted
+one itself.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Cost of bringing a sandbox into a state: seconds, learned from observations, with priors before the first.
 
-Owns the estimates; measures nothing itself (who runs a stage reports its time here) and decides nothing (`nearest` does).
+Owns the estimates; measures nothing itself (who runs a stage reports its time here) and decides nothing (`nearest`
+does).
 
-How an estimate learns. It is a weighted mean of log seconds, since times of the same work differ by factors: the prior
-counts as `PRIOR_WEIGHT` observations, and everything seen before loses a tenth of its weight with each new one, the prior
-too. So the first observations count most, about the last ten are remembered, and a changed machine is followed.
+How an estimate learns. It is a weighted mean of log seconds, since times of the same work differ by factors: the
+prior counts as `PRIOR_WEIGHT` observations, and everything seen before loses a tenth of its weight with each new one,
+the prior too. So the first observations count most, about the last ten are remembered, and a changed machine is
+followed.
 
 - An outlier is moved to `REACH` times the usual spread before it counts: one build that hung moves the estimate by a
   bounded factor. The spread grows with what it clips, so a change that lasts is believed after a few observations.

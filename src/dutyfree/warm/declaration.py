@@ -11,8 +11,8 @@
     cwd = "/repo"
     network = "host"
 
-A stage is known by its first key: `repository`, `commands`, `files` (path to text) or `copy` (path to a local file or tree, relative to
-the declaration). Everything else has the names and meanings of the Python values.
+A stage is known by its first key: `repository`, `commands`, `files` (path to text) or `copy` (path to a local file or
+tree, relative to the declaration). Everything else has the names and meanings of the Python values.
 """
 
 from __future__ import annotations

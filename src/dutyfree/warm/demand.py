@@ -1,7 +1,7 @@
 """`Demand`: how many sandboxes in one state will be asked for before the next one could be ready. Knows no clock.
 
-The rate is a count of arrivals that halves every `HALF_LIFE_S`. Rollouts come in groups, so the largest burst that was seen is
-remembered as well, and forgotten at the same pace.
+The rate is a count of arrivals that halves every `HALF_LIFE_S`. Rollouts come in groups, so the largest burst that
+was seen is remembered as well, and forgotten at the same pace.
 """
 
 from __future__ import annotations

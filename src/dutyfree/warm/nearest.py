@@ -1,11 +1,11 @@
 """Which idle sandbox, set of layers or node is closest to the state that a rollout needs, in seconds.
 
-Pure functions over values: no I/O, no clock, no memory; the same question has the same answer in any order of its parts. What
-things cost comes from `cost`; taking the sandbox, pulling and building are the caller's.
+Pure functions over values: no I/O, no clock, no memory; the same question has the same answer in any order of its
+parts. What things cost comes from `cost`; taking the sandbox, pulling and building are the caller's.
 
-A **state** is a chain of stage keys, the image's first. A sandbox can become every state that its own is a prefix of, and no
-other: what is in it cannot be taken out. Layers are different: a node that holds (image, repository, dependencies) can also
-start a sandbox from its first two.
+A **state** is a chain of stage keys, the image's first. A sandbox can become every state that its own is a prefix of,
+and no other: what is in it cannot be taken out. Layers are different: a node that holds (image, repository,
+dependencies) can also start a sandbox from its first two.
 """
 
 from __future__ import annotations

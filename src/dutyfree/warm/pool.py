@@ -1,7 +1,8 @@
 """`Pool`: the substrate `warm:X`. Hands out sandboxes of X in the state that a spec's stages describe, mostly at once.
 
-The way of a hit is short on purpose: a look into two dictionaries, a flag of the sandbox, one object. Everything else (building,
-creating, refilling, taking back) is on other ways. It owns every sandbox that X made for it, idle or leased.
+The way of a hit is short on purpose: a look into two dictionaries, a flag of the sandbox, one object. Everything else
+(building, creating, refilling, taking back) is on other ways. It owns every sandbox that X made for it, idle or
+leased.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From a stage to its canonical recipe, and from recipes to content keys.
 
-A recipe is everything that can change what a stage leaves behind, and nothing else: the same recipe after the same parent
-is the same state. Local files count by their content, so making a recipe reads them: in a thread.
+A recipe is everything that can change what a stage leaves behind, and nothing else: the same recipe after the same
+parent is the same state. Local files count by their content, so making a recipe reads them: in a thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """`Refiller`: keeps the stock at its targets and at what demand suggests, off everybody's way.
 
-It makes at most `refill` sandboxes at once, none while somebody waits for room, and few while the machine's processors are
-taken by rollouts, unless a kind of sandbox has run out that somebody wants. What nobody has wanted for a while goes.
+It makes at most `refill` sandboxes at once, none while somebody waits for room, and few while the machine's
+processors are taken by rollouts, unless a kind of sandbox has run out that somebody wants. What nobody has wanted for
+a while goes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Unpacks one layer of an OCI image into an overlayfs layer, knowing the layers below it.
 
-What the OCI text and container engines do, without ever leaving the directory: a parent that is a symlink, in this layer
-or below, is followed by name inside the image and never by the kernel; a parent the archive does not list gets the owner
-and mode it has below; `.wh.` members become whiteouts, where there is something to hide; a hard link may name a file
-below. Kept besides what a rootfs keeps: setuid and setgid bits, fifos, `user.*` and `security.capability` attributes,
-fractions of seconds. Left out with a note: devices and all other attributes. Refused: `..`, and more than the caps allow.
+What the OCI text and container engines do, without ever leaving the directory: a parent that is a symlink, in this
+layer or below, is followed by name inside the image and never by the kernel; a parent the archive does not list gets
+the owner and mode it has below; `.wh.` members become whiteouts, where there is something to hide; a hard link may
+name a file below. Kept besides what a rootfs keeps: setuid and setgid bits, fifos, `user.*` and `security.capability`
+attributes, fractions of seconds. Left out with a note: devices and all other attributes. Refused: `..`, and more than
+the caps allow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`ApiSandbox`: the contract over an exec call per action. Owns its clocks and its end; the driver frees the machine's side."""
+"""`ApiSandbox`: the contract over an exec call per action.
+
+Owns its clocks and its end; the driver frees the machine's side.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Containers of an engine that speaks the Docker API on a unix socket: what `docker` and `podman` share.
 
-A container's main process reads the attached stdin and ends with it: our agent, or in `api` mode a shell that only holds
-the container. When its one client is gone, the engine closes that stream and then removes the container, so that a
-kill -9 of the client leaves nothing running.
+A container's main process reads the attached stdin and ends with it: our agent, or in `api` mode a shell that only
+holds the container. When its one client is gone, the engine closes that stream and then removes the container, so
+that a kill -9 of the client leaves nothing running.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ podman                       our agent is the container's main process, on one a
 podman?dispatch=api          an exec call per action
 podman?profile=hardened      as for docker
 podman?socket=/path          a service that is up, also an ordinary user's
-podman?user=name             a service of our own, run by that ordinary user: no root of the machine behind its containers
+podman?user=name             a service of our own, run by that ordinary user: no root stands behind its containers
 podman?runtime=/path         for a service of our own
 """
 

@@ -1,8 +1,8 @@
 """A podman API service of our own, for a machine where none is up: one child process, gone with its owner.
 
 Its images and containers are kept apart from the user's own podman. It is told which runtime to use and not to raise
-any resource limit, since crun refuses the hybrid cgroup layout and raising needs CAP_SYS_RESOURCE. Without root it is also
-told to use the kernel's overlay: left to itself podman copies the whole image for each container.
+any resource limit, since crun refuses the hybrid cgroup layout and raising needs CAP_SYS_RESOURCE. Without root it is
+also told to use the kernel's overlay: left to itself podman copies the whole image for each container.
 """
 
 from __future__ import annotations
@@ -237,7 +237,9 @@ def _is_abandoned(home: Path) -> bool:
 
 
 def _delete(home: Path) -> None:
-    """End what serves there, and delete all. Clean-ups of podman's that are under way put back what they keep there: they are waited for.
+    """End what serves there, and delete all.
+
+    Clean-ups of podman's that are under way put back what they keep there: they are waited for.
 
     What is left after that has its mark still, and is the next sweep's.
     """
@@ -252,7 +254,10 @@ def _delete(home: Path) -> None:
 
 
 def _cleans(home: Path) -> bool:
-    """Something that podman started works there. A conmon does not: it waits for its container, whose end is the substrate's affair."""
+    """Something that podman started works there.
+
+    A conmon does not: it waits for its container, whose end is the substrate's affair.
+    """
     words = [words for words, _ in _processes(f"XDG_RUNTIME_DIR={home}/run", "environ")]
     return any(b"runc" in one[0] or (b"cleanup" in one and not one[0].endswith(b"conmon")) for one in words)
 

@@ -1,7 +1,7 @@
 """The account at e2b, and one of its machines. The only module that imports the SDK.
 
-Output comes as text, so that commands go by `hosted.text`. Variables of a spec are given with each command and not to the
-vendor, who would keep them. The SDK keeps its connections for the whole process; there is nothing to close.
+Output comes as text, so that commands go by `hosted.text`. Variables of a spec are given with each command and not to
+the vendor, who would keep them. The SDK keeps its connections for the whole process; there is nothing to close.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Directories of sandboxes: made with their owner's mark, and swept when that owner has died without removing them.
 
-The mark is a link to nowhere inside the directory. In the name it would leave too little of the 107 bytes that the path of a
-unix socket below it may have. Whatever carries no mark, or that of an owner on another machine, is left alone.
+The mark is a link to nowhere inside the directory. In the name it would leave too little of the 107 bytes that the
+path of a unix socket below it may have. Whatever carries no mark, or that of an owner on another machine, is left
+alone.
 """
 
 from __future__ import annotations

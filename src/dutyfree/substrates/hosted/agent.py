@@ -1,7 +1,7 @@
 """Our agent over one exec call: for vendors whose exec calls carry bytes, both ways, while they run.
 
-Where machines do not have it, the program is the first of the call's input, and everything after it is the agent's stream. A socket stands between that and
-the link, which then knows nothing of the vendor.
+Where machines do not have it, the program is the first of the call's input, and everything after it is the agent's
+stream. A socket stands between that and the link, which then knows nothing of the vendor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`Keeper`: the vendor's clocks, set again while their owner lives. Killed, it sets none, and the vendor ends what is left."""
+"""`Keeper`: the vendor's clocks, set again while their owner lives.
+
+Killed, it sets none, and the vendor ends what is left.
+"""
 
 from __future__ import annotations
 

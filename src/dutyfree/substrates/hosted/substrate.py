@@ -1,7 +1,7 @@
-"""`HostedSubstrate`: a vendor's machines as sandboxes, by an API call per action or by our agent on one call's streams.
+"""`HostedSubstrate`: a vendor's machines as sandboxes, by an API call per action or by our agent on one stream.
 
-Nothing is left behind: cancelled while a machine starts, that one is ended once the vendor has told its id; closing ends
-the rest; of a client that was killed, the vendor's own clock ends them, and the next client's sweep before that.
+Nothing is left behind: cancelled while a machine starts, that one is ended once the vendor has told its id; closing
+ends the rest; of a client that was killed, the vendor's own clock ends them, and the next client's sweep before that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Commands through an interface that gives back text: bytes survive as base64, made inside and decoded here.
 
-A vendor's exec call runs a script by a shell of the sandbox. Ours runs the command with each of its outputs through `base64`,
-and ends by telling the exit code and the command's own time. What the shell prints before ours begins (a profile, a greeting)
-is passed over. The lines of a stream:
+A vendor's exec call runs a script by a shell of the sandbox. Ours runs the command with each of its outputs through
+`base64`, and ends by telling the exit code and the command's own time. What the shell prints before ours begins (a
+profile, a greeting) is passed over. The lines of a stream:
 
     :                       ours begins
     QUJD…                   output; where both streams share one text, with 1 or 2 before it
@@ -57,9 +57,9 @@ async def prepare(
 ) -> str:
     """A script that carries an execution: for `bash -c`, or any `sh -c`, which then tells no times.
 
-    What it was given by files it removes. `shared`: the vendor gives both streams as one text. `switch`: the vendor runs it as
-    root, and the script becomes the user that is wanted, by util-linux's `setpriv`. `paced`: the vendor holds no writer up, so that output
-    is encoded piece by piece, at a rate that a reader keeps up with.
+    What it was given by files it removes. `shared`: the vendor gives both streams as one text. `switch`: the vendor
+    runs it as root, and the script becomes the user that is wanted, by util-linux's `setpriv`. `paced`: the vendor
+    holds no writer up, so that output is encoded piece by piece, at a rate that a reader keeps up with.
     """
     stem = f"/tmp/.dutyfree-{os.urandom(8).hex()}"  # noqa: S108 - a path of the sandbox
     feed, given = await _source(wanted, put, stem)

@@ -1,7 +1,8 @@
 """The cluster's API: a request and its reply, a watch, a websocket. Owns one HTTP session; knows nothing of sandboxes.
 
-`kubernetes_asyncio` reads the kubeconfig (certificates, tokens, credential plugins) and makes the session; its generated
-models are not used: what goes over the wire is plain JSON. Every failure of the connection becomes `Unavailable` here.
+`kubernetes_asyncio` reads the kubeconfig (certificates, tokens, credential plugins) and makes the session; its
+generated models are not used: what goes over the wire is plain JSON. Every failure of the connection becomes
+`Unavailable` here.
 """
 
 from __future__ import annotations

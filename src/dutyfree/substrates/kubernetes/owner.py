@@ -1,8 +1,8 @@
 """Ownership of pods by Leases. Each client holds one Lease and renews it; every pod names it as its owner.
 
-When a Lease is gone, the cluster's own collector removes what names it. Whoever is connected deletes the Leases of the dead: a
-process of this machine that is not there any more, or one of another machine that has not renewed for `LEASE_S`. Times
-are the server's, so that clocks of clients need not agree.
+When a Lease is gone, the cluster's own collector removes what names it. Whoever is connected deletes the Leases of
+the dead: a process of this machine that is not there any more, or one of another machine that has not renewed for
+`LEASE_S`. Times are the server's, so that clocks of clients need not agree.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One pod: made, reached, executed in, removed.
 
-Its main process ends when the one exec call that holds it does, and that ends with its client's connection: a kill -9 of
-ours leaves a pod in which nothing runs, for the sweep to remove.
+Its main process ends when the one exec call that holds it does, and that ends with its client's connection: a kill -9
+of ours leaves a pod in which nothing runs, for the sweep to remove.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The substrate over one machine: each sandbox is a directory of its own there, and an agent that dies with its stream.
+"""The substrate over one machine: each sandbox is a directory there, and an agent that ends with its stream.
 
-What the machine's user can do, a sandbox can do: nothing stands between it and the machine, which is meant to be a cloud
-VM that exists for this purpose.
+What the machine's user can do, a sandbox can do: nothing stands between it and the machine, which is meant to be a
+cloud VM that exists for this purpose.
 """
 
 from __future__ import annotations

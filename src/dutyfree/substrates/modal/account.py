@@ -1,7 +1,8 @@
 """Modal's API, as far as it is needed: an app, images of registries, sandboxes started, found by their tags and ended.
 
-The SDK runs on a thread and a loop of its own, which it keeps as long as the process lives; its calls are awaited here. To a vendor that does
-not answer it tries to connect for a minute, which is its own affair: given up earlier, it would go on by itself.
+The SDK runs on a thread and a loop of its own, which it keeps as long as the process lives; its calls are awaited
+here. To a vendor that does not answer it tries to connect for a minute, which is its own affair: given up earlier, it
+would go on by itself.
 """
 
 from __future__ import annotations

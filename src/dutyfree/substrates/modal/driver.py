@@ -2,7 +2,8 @@
 
 modal                                   our agent in each sandbox, on the streams of one exec call
 modal?dispatch=api                      an exec call per action, as people do
-modal?image=python:3.12&app=dutyfree&environment=main&region=us-east · ttl=300: seconds that a sandbox outlives a killed client
+modal?image=python:3.12&app=dutyfree&environment=main&region=us-east
+modal?ttl=300                           seconds that a sandbox outlives a killed client
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One of Modal's sandboxes: executed in, its clock set again, ended.
 
-The vendor's own clock cannot be set again once a sandbox runs. So its main process is a clock of ours, which can be, and
-whose end is the sandbox's.
+The vendor's own clock cannot be set again once a sandbox runs. So its main process is a clock of ours, which can be,
+and whose end is the sandbox's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One bundle on disk, and the runtime program's verbs on it: run, exec, delete.
 
-    <home>/<id>/config.json, owner, log      and, where the runtime does not overlay by itself, <writes>/<id>/upper, work
+    <home>/<id>/config.json, owner, log      and, where the runtime does not overlay itself, <writes>/<id>/upper, work
 
 A bundle appears by one rename, with its owner's mark inside, so that a sweep never meets half of one.
 """

@@ -1,7 +1,7 @@
 """Address and key of the server, from the environment, by the names that the SDK gives them.
 
-Where that names no server, the one that `make opensandbox` started is meant: its address and key are in a file for its owner
-alone, which holds the same two variables.
+Where that names no server, the one that `make opensandbox` started is meant: its address and key are in a file for
+its owner alone, which holds the same two variables.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One command by `commands.run`, whose answer is a stream of events: lines of text, then how it ended.
 
-What the text carries is `hosted.text`'s business. The answer is left as soon as it tells the end: up to version 1.0 the program
-in the sandbox (execd) keeps it open for one second more.
+What the text carries is `hosted.text`'s business. The answer is left as soon as it tells the end: up to version 1.0
+the program in the sandbox (execd) keeps it open for one second more.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Driver `opensandbox`. Images are the server's own; `make opensandbox` makes those of our store known to it.
 
-opensandbox                 the server of OPEN_SANDBOX_DOMAIN, with OPEN_SANDBOX_API_KEY; else the one of `make opensandbox`
+opensandbox                 the server of OPEN_SANDBOX_DOMAIN, with OPEN_SANDBOX_API_KEY, or that of `make opensandbox`
 opensandbox?proxy=yes       commands go through the server, where the sandboxes themselves cannot be reached
 opensandbox?ttl=300         seconds that a sandbox outlives a client that was killed
 """

@@ -1,7 +1,7 @@
 """One server, and one of its sandboxes. With `command`, the only module that imports the SDK.
 
-Variables of a spec go with each command and not to the server, which keeps what it is told. The SDK's retries and its reports
-of times to the server are turned off: the caller decides what is asked again, and the meter measures.
+Variables of a spec go with each command and not to the server, which keeps what it is told. The SDK's retries and its
+reports of times to the server are turned off: the caller decides what is asked again, and the meter measures.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Is KVM worth using here? A few instructions in a guest of their own, timed; the device's existence says nothing.
 
-Some machines have a /dev/kvm behind which guests are emulated, a thousand times slower, and die of instructions that the
-emulator does not know. A loop tells: below 5 ns per round is a processor, hundreds are an emulator. Run as a program, this
-module is the child that does it, so that whatever the device does to it, the asker goes on after `PATIENCE_S`.
+Some machines have a /dev/kvm behind which guests are emulated, a thousand times slower, and die of instructions that
+the emulator does not know. A loop tells: below 5 ns per round is a processor, hundreds are an emulator. Run as a
+program, this module is the child that does it, so that whatever the device does to it, the asker goes on after
+`PATIENCE_S`.
 """
 
 from __future__ import annotations

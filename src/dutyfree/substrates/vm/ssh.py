@@ -155,7 +155,10 @@ class Ssh:
 
 
 def remote(wanted: ExecCall) -> str:
-    """The command, of a user by number, as the machine's shell takes it. In the background of that shell: so it says nothing of a signal itself."""
+    """The command, of a user by number, as the machine's shell takes it.
+
+    In the background of that shell: so it says nothing of a signal itself.
+    """
     words = ["env", "--default-signal=INT,QUIT", *(f"{name}={value}" for name, value in wanted.env.items())]
     if wanted.user:
         uid, _, gid = wanted.user.partition(":")

@@ -1,7 +1,7 @@
 """Which node a rollout is sent to: `nearest` and its baselines, on a simulated cluster's indexes.
 
-The same choices as in `nearest.choose` and `baseline`; only that of a state with more than `Scenario.look` holders, that many
-are looked at and not all.
+The same choices as in `nearest.choose` and `baseline`; only that of a state with more than `Scenario.look` holders,
+that many are looked at and not all.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def nearest(cluster: Cluster, chain: Chain, now_s: float) -> int:
 def expect_nearest(cluster: Cluster, chain: Chain, now_s: float) -> tuple[int, float]:
     """That node, and the time.
 
-    From the deepest state to the shallowest: once even a node without a queue could not be better, nothing that follows can.
+    From the deepest state to the shallowest: once even a node without a queue could not be better, nothing that
+    follows can.
     """
     scenario = cluster.scenario
     claim_s, create_s, look, wait_of = scenario.claim_s, scenario.create_s, scenario.look, cluster.wait_s
