@@ -122,6 +122,7 @@ struct output {
     struct capture *capture;
     uint8_t type;
     bool terminal, blocked, empty, full_size;
+    bool unheld;             /* at the last look nobody had it open to write */
     uint64_t total, drained; /* drained: bytes read since the end of the command */
     uint8_t *tail;
     uint64_t tail_total;

@@ -95,8 +95,10 @@ static enum pump pump(struct output *output) {
         return PUMP_MORE;
     if (got < 0 && errno == EAGAIN)
         return PUMP_EMPTY;
-    if (got <= 0) { /* every writer is gone (EIO: of a terminal) */
-        source_close(&output->source);
+    output->unheld = got <= 0; /* every writer is gone (EIO: of a terminal) */
+    if (output->unheld) {
+        if (!output->terminal)
+            source_close(&output->source);
         return PUMP_EMPTY;
     }
     output->total += (uint64_t)got;
@@ -109,13 +111,15 @@ static enum pump pump(struct output *output) {
     return (size_t)got < asked && !output->terminal ? PUMP_EMPTY : PUMP_MORE;
 }
 
+/* A terminal stays open to the end: to close it would hang up on the command, which may have let go of it only to end,
+ * or to open it again. Until then it says at every look that nobody holds it; seen once (EPOLLET), that is enough. */
 static void pump_turn(struct output *output) {
     uint64_t until = output->total + TURN_LIMIT;
     enum pump result = PUMP_MORE;
     while (result == PUMP_MORE && output->source.fd >= 0 && output->total < until)
         result = pump(output);
     output->blocked = result == PUMP_BLOCKED;
-    source_watch(&output->source, output->blocked ? 0 : EPOLLIN);
+    source_watch(&output->source, output->blocked ? 0 : output->unheld ? EPOLLIN | EPOLLET : EPOLLIN);
 }
 
 static void output_ready(struct source *source, uint32_t events) {

@@ -30,9 +30,12 @@ static int encode(struct tar_out *tar, char type, const char *link, const struct
     return tar_encode(&tar->head, type, name, link, st) ? 0 : ENOMEM;
 }
 
-/* Takes over `fd`, a regular file's. */
+/* Takes over `fd`, a regular file's. Whoever has taken the last byte closes it: of an empty file nobody takes any. */
 static int encode_file(struct tar_out *tar, int fd, const struct stat *st) {
-    tar->fd = fd;
+    if (st->st_size > 0)
+        tar->fd = fd;
+    else
+        close(fd);
     tar->file_left = (uint64_t)st->st_size;
     tar->padding_left = tar_padding(tar->file_left);
     return encode(tar, '0', "", st);

@@ -295,6 +295,21 @@ def test_a_terminal_signals_end_of_input(peer: Peer) -> None:
     assert (ended.code, ended.stdout.count(b"no newline")) == (0, 2)
 
 
+def test_a_command_that_lets_go_of_its_terminal_is_not_hung_up_on(peer: Peer) -> None:
+    """Every program of the coreutils does at its end; some open it again."""
+    script = b"exec <&- >&- 2>&-; sleep 0.2; exec >/dev/tty; yes | head -50000; exec >&-; sleep 0.2; exit 7"
+    ended = peer.run(script, options=Option.TERMINAL)
+    assert (ended.ending, ended.code, ended.stdout.count(b"y\r\n")) == (Ending.EXIT, 7, 50_000)
+
+
+def test_an_agent_sleeps_while_nobody_holds_the_terminal(peer: Peer) -> None:
+    stat = Path(f"/proc/{peer.process.pid}/stat")
+    before = stat.read_text().split()[13:15]
+    assert peer.run(b"exec <&- >&- 2>&-; sleep 1; exit 7", options=Option.TERMINAL).code == 7
+    used = sum(map(int, stat.read_text().split()[13:15])) - sum(map(int, before))
+    assert used < os.sysconf("SC_CLK_TCK") / 2
+
+
 def test_an_interrupt_typed_at_a_terminal_reaches_the_command(peer: Peer) -> None:
     channel = peer.begin(b"echo on; exec sleep 1000", options=Option.TERMINAL | Option.STDIN_OPEN | Option.STREAM)
     peer.wait_output(channel, b"on")

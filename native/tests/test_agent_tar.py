@@ -83,6 +83,19 @@ def test_a_stream_ends_with_two_empty_blocks(peer: Peer, tmp_path: Path) -> None
     assert archive.endswith(bytes(1024))
 
 
+def test_an_archive_leaves_no_descriptor_open(peer: Peer, tmp_path: Path) -> None:
+    (tmp_path / "tree/below").mkdir(parents=True)
+    for i in range(20):
+        (tmp_path / f"tree/below/empty-{i}").write_bytes(b"")
+        (tmp_path / f"tree/full-{i}").write_bytes(b"x" * i * 512)
+    held = f"/proc/{peer.process.pid}/fd"
+    before = len(os.listdir(held))
+    archive = peer.tar_out(tmp_path / "tree")
+    assert peer.tar_in(tmp_path / "copy", archive) == 42
+    peer.tar_out(tmp_path / "tree/below/empty-0")
+    assert len(os.listdir(held)) == before
+
+
 def test_devices_fifos_and_sockets_are_left_out(peer: Peer, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "file").write_bytes(b"")

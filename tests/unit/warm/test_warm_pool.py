@@ -65,7 +65,7 @@ def test_several_states_wait_at_once():
 
 def test_environment_and_directory_belong_to_the_claim_and_not_to_what_waited():
     async def work(pool):
-        spec = Spec(env={"A": "1", "B": "2"}, cwd="/srv")
+        spec = Spec(env={"A": "1", "B": "2"}, cwd="/srv", network="none")
         box = await pool.create(spec)
         assert box.origin == "idle"
         assert box.spec == spec

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dutyfree.core.contract import SNAPSHOT_PREFIX, Capabilities, Sandbox, Snapshot, Substrate
 from dutyfree.core.egress import Egress
-from dutyfree.core.errors import DriverError, Misuse, SandboxLost, Saturated, Unsupported
+from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unsupported
 from dutyfree.core.home import check_loop
 from dutyfree.core.pending import Pending, finish
 from dutyfree.core.spec import ISOLATION_ORDER, Limits, Spec
@@ -171,7 +171,10 @@ class NativeSubstrate(Substrate):
         if task is None:
             task = self._resolving[name] = asyncio.ensure_future(asyncio.to_thread(resolve, name, self._store))
             task.add_done_callback(lambda _: self._resolving.pop(name))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except DutyfreeError as error:  # images know no driver
+            raise error.located(driver=self.name).with_traceback(error.__traceback__) from error.__cause__
 
     def _check(self, spec: Spec) -> None:
         abilities = self.capabilities
