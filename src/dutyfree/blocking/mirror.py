@@ -216,7 +216,7 @@ class Substrate(Mirror):
         return Sandbox(self._bridge, await self._bridge.reach(awaited(self._substrate.create(spec))))
 
     def holds(self, image: str) -> bool:
-        """Whether `create` could start from this image at once."""
+        """Say whether `create` could start from this image at once."""
         return self._bridge.call(self._substrate.holds(image))
 
     def image_key(self, image: str) -> str:

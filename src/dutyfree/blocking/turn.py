@@ -53,7 +53,7 @@ class TurnLoop(asyncio.SelectorEventLoop):
         self._inherited = False
 
     def disown(self) -> None:
-        """In a forked child: give up the child's copy of the epoll, which is one with the owner's."""
+        """Give up a forked child's copy of the epoll, which is one with the owner's."""
         self._inherited = True
         self.selector.close()
 
@@ -123,7 +123,7 @@ class HeldSignals:
         """Signals that wait for their handlers."""
 
     def hold(self) -> None:
-        """From here on handlers wait."""
+        """Hold back signal handlers from now on."""
         if threading.get_ident() == _MAIN:
             for number in _HANDLED:
                 handler = _signal.getsignal(number)

@@ -64,7 +64,7 @@ def _look() -> Iterator[tuple[str, str, Availability]]:
 
 
 async def _try(driver: Driver, found: Availability) -> Availability:
-    """For a driver that cannot tell by looking: start it, and take its word or its error."""
+    """Start a driver that cannot tell by looking, and take its answer or its error."""
     try:
         substrate = await driver.connect({})
         try:

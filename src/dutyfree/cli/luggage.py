@@ -40,7 +40,7 @@ class Luggage:
 
 
 def parse(uploads: list[str], downloads: list[str]) -> Luggage:
-    """From the options' words; `Misuse` for what cannot be copied, before anything is started."""
+    """Parse the options; `Misuse` for what cannot be copied, before anything is started."""
     going_in = tuple(_upload(text) for text in uploads)
     places = [remote for _, remote in going_in]
     if len(set(places)) < len(places):

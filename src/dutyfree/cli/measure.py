@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def progress_console() -> Console:
-    """For what is told beside the result; commands to copy have brackets in them, which are no markup."""
+    """Make the console for what is told beside the result; brackets in commands are no markup."""
     return Console(stderr=True, markup=False, highlight=False)
 
 

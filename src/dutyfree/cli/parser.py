@@ -22,13 +22,13 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**options)
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        """As argparse's."""
+        """Behave as argparse's method."""
         action = super().add_argument(*names, **options)
         self.known.append(action)
         return action
 
     def add_subparsers(self, **options: Any) -> Any:
-        """As argparse's."""
+        """Behave as argparse's method."""
         verbs = super().add_subparsers(**options)
         self.children = verbs.choices
         return verbs

@@ -56,7 +56,7 @@ async def attend(box: Sandbox, command: Command, *, timeout_s: float | None, cwd
 
 
 async def all_input() -> bytes:
-    """Everything on our stdin."""
+    """Read all of our stdin."""
     return b"" if _no_input() else await asyncio.to_thread(sys.stdin.buffer.read)
 
 
@@ -166,7 +166,7 @@ async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 
 
 def _no_input() -> bool:
-    """Nothing there to be read: closed, or /dev/null, which the loop cannot watch."""
+    """Say whether stdin has nothing to read: closed, or /dev/null, which the loop cannot watch."""
     try:
         return os.path.samestat(os.fstat(0), os.stat(os.devnull))
     except OSError:

@@ -100,5 +100,5 @@ async def _remove(args: argparse.Namespace) -> int:
 
 
 def _ledger(args: argparse.Namespace) -> Ledger:
-    """By the substrate's own name, which options written after it do not change."""
+    """Open the ledger under the substrate's own name, which options written after it do not change."""
     return Ledger(args.substrate.partition("?")[0])

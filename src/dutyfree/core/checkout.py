@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-"""Of the checkout, where this is one."""
+"""Root of the checkout, if this is one."""
 
 
 def make(targets: str, otherwise: str | None = None, *, root: Path = ROOT) -> str:

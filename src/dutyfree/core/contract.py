@@ -131,7 +131,7 @@ class Process(Protocol):
 
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *exc: object) -> None:
-        """At the end of a block the command is killed if it still runs."""
+        """Kill the command at the end of the block if it still runs."""
 
 
 class Shell(Protocol):
@@ -294,7 +294,7 @@ class Sandbox(Belonging, ABC):
         raise self._unsupported("remove")
 
     async def rename(self, source: Inside, target: Inside, *, user: User | None = None) -> None:
-        """As rename(2): replaces a file at `target`."""
+        """Rename as rename(2) does: a file at `target` is replaced."""
         raise self._unsupported("rename")
 
     async def upload(self, local: Path | str, remote: Inside) -> None:
@@ -363,7 +363,7 @@ class Substrate(Belonging, ABC):
 
     name: str
     version: str
-    """Of the thing itself: `docker 28.2.2`, not of the driver."""
+    """Version of the thing itself, such as `docker 28.2.2`, not of the driver."""
     capabilities: Capabilities
     stocked: int = 0
     """Prepared sandboxes that creations take from: a cost that was paid before, and no speed."""
@@ -401,7 +401,7 @@ class Substrate(Belonging, ABC):
         """Start one sandbox, and leave nothing behind on failure or cancellation. Each driver implements this."""
 
     async def holds(self, image: str) -> bool:
-        """Whether `create` could start from this image at once, without building or fetching it."""
+        """Say whether `create` could start from this image at once, without building or fetching it."""
         return False
 
     async def image_key(self, image: str) -> str:
@@ -450,7 +450,7 @@ class Availability:
     capabilities: Capabilities | None = None
     """What it would offer here; None if it cannot be told."""
     emulated: bool = False
-    """It runs, but its processor is a program: minutes for what takes others seconds."""
+    """True where a program emulates the processor: minutes for what takes others seconds."""
 
 
 class Driver(Protocol):

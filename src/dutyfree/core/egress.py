@@ -115,14 +115,14 @@ def unmapped(address: Address) -> Address:
 
 
 def special(address: Address) -> bool:
-    """Not an ordinary address of the internet."""
+    """Say whether an address is special, and not an ordinary one of the internet."""
     # ISATAP puts an IPv4 address below any prefix, for a tunnel of the host to unpack.
     isatap = isinstance(address, ipaddress.IPv6Address) and int(address) >> 32 & 0xFCFFFFFF == 0x5EFE
     return isatap or any(address in range_ for range_ in _SPECIAL)
 
 
 def _covers_special(range_: _Range, address: Address) -> bool:
-    """By a range that is itself special: 0.0.0.0/0 says nothing about the metadata service."""
+    """Say whether a special range allows it: 0.0.0.0/0 says nothing about the metadata service."""
     if address not in range_ or range_.prefixlen < 8:
         return False
     return range_.num_addresses == 1 or any(_within(range_, special_) for special_ in _SPECIAL)

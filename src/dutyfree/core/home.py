@@ -26,7 +26,7 @@ class Owned(Protocol):
     """Something that only the process that made it may use."""
 
     def disown(self) -> None:
-        """In a forked child: refuse every call from now on, and touch nothing that the owner uses."""
+        """Refuse every call from now on, in a forked child, and touch nothing that the owner uses."""
         ...
 
 
@@ -79,7 +79,7 @@ class Belonging:
         raise Misuse(f"a {type(self).__name__} cannot be sent to another process: connect there")
 
     def disown(self) -> None:
-        """In a forked child: refuse every call, and end nothing."""
+        """Refuse every call in a forked child, and end nothing."""
         seal(self)
 
 

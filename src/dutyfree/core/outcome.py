@@ -27,9 +27,9 @@ Ending = Literal["exit", "signal", "timeout", "oom", "output-limit", "cancelled"
 StreamName = Literal["stdout", "stderr"]
 
 TIMEOUT_CODE = 124
-"""As `timeout` of coreutils has it."""
+"""The exit code of coreutils' `timeout` at a deadline."""
 TAIL_CHARACTERS = 2000
-"""Of each stream, in the message of `CommandFailed`."""
+"""Bytes of each stream that the message of `CommandFailed` shows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ class Outcome:
     truncated: bool = False
     """True if the middle of a stream was dropped: head and tail are kept, `omitted_bytes` were not."""
     omitted_bytes: int = 0
-    """Of both streams."""
+    """Bytes that were dropped from both streams together."""
     stderr_omitted_bytes: int = 0
     """Those of them that were written to stderr."""
     stdout_gap: int | None = None

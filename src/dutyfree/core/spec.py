@@ -31,7 +31,7 @@ Inside = str | PurePath
 """An absolute path inside a sandbox."""
 
 User = str | int
-"""Whom actions run as: a name, a uid, or `user:group`, as known inside."""
+"""The user that actions run as: a name, a uid, or `user:group`, as known inside."""
 
 ISOLATION_ORDER: tuple[Isolation, ...] = ("none", "namespace", "kernel", "vm")
 
@@ -118,7 +118,7 @@ class Spec:
     cwd: str | None = None
     """Where actions start; None: the image's own, else the home directory."""
     user: str | None = None
-    """Whom actions run as: a name, a uid, or `user:group`, as known inside. None: the image's own, else root."""
+    """The user that actions run as: a name, a uid, or `user:group`, as known inside. None: the image's, else root."""
     lifetime_s: float | None = None
     """The sandbox is destroyed this long after its creation, whatever it is doing."""
     idle_s: float | None = None

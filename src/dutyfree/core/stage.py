@@ -32,9 +32,9 @@ class Files(Stage):
     """Absolute path inside to the bytes it shall hold, or to a local file or tree, whose content counts. That is looked
     at once for each value: make a new one after the tree was changed."""
     mode: int = 0o644
-    """Of those given as bytes; local ones keep their own."""
+    """Mode of files given as bytes; local files keep their own."""
     name: str = "files"
-    """For people: in logs and errors."""
+    """Name in logs and errors."""
 
     def __post_init__(self) -> None:
         check_text("name", self.name)
@@ -63,9 +63,9 @@ class Repository(Stage):
     depth: int | None = None
     """How much history; None: all of it."""
     fetch: Literal["outside", "inside"] = "outside"
-    """Who clones. outside: git of this machine, and the sandbox needs neither network nor git · inside: the image's."""
+    """The git that clones. outside: this machine's; the sandbox needs neither network nor git · inside: the image's."""
     network: Network | None = None
-    """Of the sandbox it is built in; None: the machine's own to fetch inside, else the strictest there is."""
+    """Network of the sandbox it is built in; None: the machine's own to fetch inside, else the strictest there is."""
     timeout_s: float | None = DEFAULT_STAGE_TIMEOUT_S
     name: str = "repository"
 
@@ -92,14 +92,14 @@ class Commands(Stage):
     """Commands run one after the other; each must exit with 0."""
 
     commands: Sequence[str | Sequence[str]]
-    """As in `Sandbox.run`: a string is run by `bash -c`, a list directly."""
+    """Commands as in `Sandbox.run`: a string is run by `bash -c`, a list directly."""
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     user: str | None = None
     network: Network | None = None
-    """Of the sandbox it is built in, whatever those that start from it get; None: the strictest there is."""
+    """Network of the sandbox it is built in, whatever later sandboxes get; None: the strictest there is."""
     timeout_s: float | None = DEFAULT_STAGE_TIMEOUT_S
-    """For each command."""
+    """Deadline of each command."""
     name: str = "commands"
 
     def __post_init__(self) -> None:

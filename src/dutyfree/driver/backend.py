@@ -39,7 +39,7 @@ class State:
     """One read-only layer of content on top of a parent state. Sandboxes start from it, by its name or by a fork."""
 
     key: str
-    """Of the content, or random for a temporary one: the image is called `snapshot:<key>`."""
+    """Key of the content, or a random one for a temporary state: the image is called `snapshot:<key>`."""
     content: object
     """The family's own handle: the number of a layer, the id of an image, a template."""
     parent: State | None = None
@@ -47,7 +47,7 @@ class State:
     image: ImageDefaults = field(default_factory=ImageDefaults)
     """What sandboxes that start from it inherit."""
     temporary: bool = False
-    """It is removed with the substrate."""
+    """True if the state is removed with the substrate."""
     uses: int = 1
     """Its name while that is valid, promised forks, sandboxes that stand on it, states that lie on it."""
     named: bool = True
@@ -61,7 +61,7 @@ class Order:
     id: str
     spec: Spec
     network: Network | Egress
-    """As the spec says, or the strictest there is: never None."""
+    """The network that the spec asks for, or the strictest there is: never None."""
     state: State | None
     """What it starts from, where the backend keeps states."""
     lifetime_s: float | None
@@ -174,14 +174,14 @@ class StateStore(Protocol):
 
 
 class Backend(ABC):
-    """Everything that the sandboxes of one connection share."""
+    """State and verbs that all sandboxes of one connection share."""
 
     name: str
     version: str
-    """Of the thing itself, not of the driver."""
+    """Version of the thing itself, not of the driver."""
     capabilities: Capabilities
     states: StateStore | None = None
-    """For drivers that save, fork, or pin what an image's name meant at creation."""
+    """Store for drivers that save, fork, or pin what an image's name meant at creation; None: no states."""
     sandbox: type[Sandbox] | None = None
     """A kind of `DriverSandbox`; None: `AgentSandbox` or `ExecSandbox`, by `capabilities.dispatch`."""
     overlaps: bool = False

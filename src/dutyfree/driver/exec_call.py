@@ -132,7 +132,7 @@ class CappedStreams:
 
     @property
     def omitted_bytes(self) -> int:
-        """Of both."""
+        """Bytes that were dropped from both streams."""
         return self.stdout.omitted_bytes + self.stderr.omitted_bytes
 
 

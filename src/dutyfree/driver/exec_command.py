@@ -72,7 +72,7 @@ class Runner:
     execute: Execute
     sandbox: str
     env: Mapping[str, str]
-    """Of every command."""
+    """Environment of every command."""
     cwd: str | None
     user: str | None
     floor: DispatchFloor
@@ -118,7 +118,7 @@ class Runner:
     async def run(
         self, wanted: ExecCall, limit_bytes: int, *, timeout_s: float | None = None, fatal_output: bool = False
     ) -> Outcome:
-        """To its end, or to its deadline."""
+        """Run the call to its end, or to its deadline."""
         start_ns = now_ns()
         kept = CappedStreams(limit_bytes)
         ended, ending = await self.carry(wanted, kept, timeout_s, kept.over if fatal_output else None)

@@ -44,7 +44,7 @@ def _machine() -> str:
 
 
 def _start_time(pid: int) -> str:
-    """In ticks since boot; empty: there is no such process, or only its remains."""
+    """Start time of a process in ticks since boot; empty: there is no such process, or only its remains."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -28,7 +28,7 @@ class ProgramEnd:
 
     code: int
     output: str
-    """Of both streams together."""
+    """Output of both streams together."""
 
 
 async def exit_of(process: subprocess.Popen[bytes]) -> int:

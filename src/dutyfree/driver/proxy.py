@@ -28,7 +28,7 @@ class SandboxProxy(Sandbox):
 
     @property
     def alive(self) -> bool:
-        """As far as the one beneath knows."""
+        """Pass on what the sandbox beneath knows."""
         return self.inner.alive
 
     @contextmanager
@@ -86,7 +86,7 @@ class SandboxProxy(Sandbox):
             await box.remove(path, **self._acting(options))
 
     async def rename(self, source: Inside, target: Inside, **options: Any) -> None:
-        """As rename(2)."""
+        """Rename as rename(2) does."""
         with self._using() as box:
             await box.rename(source, target, **self._acting(options))
 

@@ -162,7 +162,7 @@ class DriverSubstrate(Substrate):
             await finish(self._keeper.release(state))
 
     async def holds(self, image: str) -> bool:
-        """Whether `create` could start from this image at once."""
+        """Say whether `create` could start from this image at once."""
         return self._keeper is not None and await self._keeper.holds(image)
 
     async def image_key(self, image: str) -> str:
@@ -185,7 +185,7 @@ class DriverSubstrate(Substrate):
         return await self.backend.sweep()
 
     def _sweep_now_and_then(self) -> None:
-        """Whoever dies after the others have connected is swept by those who go on creating."""
+        """Sweep again while creating: an owner may die after everybody else has connected."""
         now_s = monotonic()
         if now_s - self._swept_s >= SWEEP_S and (self._sweeping is None or self._sweeping.done()):
             self._swept_s = now_s

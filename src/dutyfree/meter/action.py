@@ -50,7 +50,7 @@ class Action:
 
     kind: Kind
     command: str | tuple[str, ...]
-    """As in `Sandbox.run`: a string goes to the shell, a tuple is executed directly."""
+    """Command as in `Sandbox.run`: a string goes to the shell, a tuple is executed directly."""
     stdin: bytes = b""
     check: Check = SUCCESS
 

@@ -50,9 +50,9 @@ class Choices:
     steps: Sequence[int] = (0, 10, 50, 150)
     """Lengths of trajectories; 0 is the cold start."""
     trials: int | None = None
-    """For every cell; None: 100, or as `QUICK` says."""
+    """Trials of every cell; None: 100, or as `QUICK` says."""
     trials_for: Mapping[str, int] = field(default_factory=dict)
-    """By a substrate's label, for those whose trials take too long to have as many as the others."""
+    """Trials by a substrate's label, for those whose trials take too long to have as many as the others."""
     quick: bool = False
     seed: int = 1
     parallel: Sequence[int] = (1,)

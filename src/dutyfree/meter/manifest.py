@@ -37,7 +37,7 @@ class Protocol:
     deadline_s: float
     profile: Profile
     command: Sequence[str]
-    """As given, to repeat it."""
+    """Command line as given, to repeat it."""
 
 
 def build(
@@ -46,7 +46,7 @@ def build(
     workloads: Mapping[str, Workload],
     offers: Mapping[tuple[str, str], Offer],
 ) -> dict[str, Any]:
-    """Everything about a run that is not a trial."""
+    """Collect the facts of a run that are not trials."""
     manifest: dict[str, Any] = {
         "schema": SCHEMA,
         "dutyfree": __version__,

@@ -43,7 +43,7 @@ class Trial:
 
     @property
     def warmup(self) -> bool:
-        """It is run, and recorded, but not counted."""
+        """True if the trial is run and recorded, but not counted."""
         return self.block < 0
 
 

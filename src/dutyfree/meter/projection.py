@@ -64,9 +64,9 @@ class Curve:
     samples: tuple[float, ...]
     """Seconds of single rollouts at the longest length."""
     interval: Interval | None = None
-    """Of the seconds at the longest length."""
+    """Interval of the seconds at the longest length."""
     result: Result | None = None
-    """At the longest length."""
+    """Result at the longest length."""
     n: int = 0
     """Trials at the longest length."""
 

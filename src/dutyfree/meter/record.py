@@ -82,7 +82,7 @@ class Record:
     steal_ns: int
     """Processor time the hypervisor gave to others meanwhile, all cores together."""
     exit_codes: list[int] = field(default_factory=list)
-    """Of each action, as a shell tells them: 128 + signal, 124 at a deadline, 137 where memory ran out."""
+    """Exit code of each action as shells tell it: 128 + signal, 124 at a deadline, 137 where memory ran out."""
     cpu_ns: int = 0
     """Processor time of the actions' processes; 0 where the substrate cannot tell."""
     preload_ns: int = 0

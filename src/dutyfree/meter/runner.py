@@ -35,7 +35,7 @@ class Bench:
     subjects: Mapping[str, Subject]
     workloads: Mapping[str, Workload]
     specs: Mapping[tuple[str, str], Spec]
-    """By subject and tier."""
+    """Specs by subject and tier."""
     profile: Profile = "controlled"
     server: tuple[str, int] | None = None
     unreached: frozenset[tuple[str, str]] = frozenset()

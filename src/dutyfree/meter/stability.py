@@ -26,7 +26,7 @@ TAIL = 3.0
 
 
 def doubts(found: Sequence[Result], manifest: Mapping[str, Any], directory: str) -> list[str]:
-    """Everything a sceptic would ask about these results."""
+    """List the doubts that a sceptic would have about these results."""
     again = _command(manifest, directory)
     lines = [line for result in found if not _hollow(result, manifest) for line in _of_result(result)]
     if not any(result.key.substrate == REFERENCE for result in found):

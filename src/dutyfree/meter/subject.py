@@ -30,10 +30,10 @@ class Subject:
     label: str
     """Unique in a run: the name as it was asked for, options included."""
     name: str
-    """In results, beside `dispatch`."""
+    """Name in results, beside `dispatch`."""
     substrate: Substrate
     hollow: bool = False
-    """It answers without doing anything: its answers are checked, for the checks' cost, but not judged."""
+    """True if it answers without doing anything: answers are checked, for the cost of checking, but not judged."""
 
     @property
     def dispatch(self) -> str:
@@ -56,12 +56,12 @@ class Offer:
     storage_seen: Storage | None = None
     """Medium that writes inside really reached; None: not seen, as on another machine."""
     first_answer_s: float | None = None
-    """From the request to the first answer, when it was looked at."""
+    """Seconds from the request to the first answer, when the substrate was looked at."""
     route: Route | None = None
     """How set-up comes by the repository that it clones, if it does."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Describe the subject for the manifest."""
         spec = self.spec
         return {
             "offered": self.offered,

@@ -45,7 +45,7 @@ class Load:
     """Rollouts beside each other, and what they cost the whole machine."""
 
     rollouts_per_hour: float
-    """That succeeded, think time included."""
+    """Successful rollouts only, think time included."""
     action_p95_s: float | None
     think_s: float
     """Mean pauses of a rollout."""
@@ -285,7 +285,7 @@ def _load(group: Sequence[Record], good: Sequence[Record]) -> Load | None:
 
 
 def _first_result(group: Sequence[Record]) -> Summary | None:
-    """From the request to the first command's result; a trial that failed before it never had one."""
+    """Summarise the time from the request to the first command's result; a trial that failed earlier had none."""
     known = [record for record in group if record.first_result_ns is not None or not record.ok]
     firsts = [math.inf if one.first_result_ns is None else one.first_result_ns * NS for one in known]
     return summarise(firsts, _cohorts(known)) if any(map(math.isfinite, firsts)) else None

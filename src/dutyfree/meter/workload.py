@@ -95,7 +95,7 @@ class Surroundings:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """For the manifest."""
+        """Describe the workload for the manifest."""
         return {
             "image": self.image,
             "cwd": self.cwd,

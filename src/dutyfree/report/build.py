@@ -1,4 +1,4 @@
-"""From a directory of records to its report: `tables.md`, `summary.json`, `figures/`, `report.html`."""
+"""Build the report of a directory of records: `tables.md`, `summary.json`, `figures/`, `report.html`."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ class Scale:
     trajectories: Sequence[int] = TRAJECTORIES
     lengths: Sequence[int] = LENGTHS
     workers: Sequence[int] = (64, 1024)
-    """In flight at the same time."""
+    """Rollouts in flight at the same time."""
     price: float = 0.10
-    """Of one worker-hour; an assumption."""
+    """Price of one worker-hour; an assumption."""
     currency: str = "USD"
 
 

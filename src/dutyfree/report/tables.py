@@ -168,7 +168,7 @@ def decomposition(found: Sequence[Result]) -> Table:
 
 
 def amortised(found: Sequence[Result]) -> Table:
-    """Whole rollout over its actions."""
+    """Time of a whole rollout over its actions."""
     lengths = sorted({r.key.steps for r in real(found) if r.key.steps})
     cells: dict[tuple[str, str], dict[int, Result]] = {}
     for r in real(found):

@@ -50,7 +50,7 @@ def seconds(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """With its sign; large ones without decimals."""
+    """Format a number with its sign; large ones without decimals."""
     if value is None or math.isnan(value):
         return NONE
     if math.isinf(value):

@@ -31,14 +31,14 @@ class TooMuchError(Exception):
 
 @dataclass(slots=True)
 class Selection:
-    """Everything that was found to take over."""
+    """Entries that were found to take over."""
 
     files: dict[str, tuple[bytes, FileInfo]] = field(default_factory=dict)
     """Path to content, and what the sandbox said of the file."""
     links: set[str] = field(default_factory=set)
     """Paths on the list where a link or something special stands, which may be replaced."""
     refused: list[str] = field(default_factory=list)
-    """On the list and not taken, with the reason."""
+    """Paths that are on the list and were not taken, with the reason."""
     matched: set[str] = field(default_factory=set)
     """Patterns that matched something, taken or not."""
 
@@ -58,7 +58,7 @@ def shown(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Pattern:
     text: str
-    """As the caller wrote it."""
+    """Pattern as the caller wrote it."""
     fixed: str
     """The part before the first wildcard: a directory, or the whole path."""
     whole: re.Pattern[str]

@@ -96,7 +96,7 @@ class Ground:
         return None
 
     async def _is_empty(self, directory: str) -> bool:
-        """Nothing is in it but directories and bytecode."""
+        """Say whether a directory holds nothing but directories and bytecode."""
         for entry in await self.box.list(directory, user=root_of(self.box)):
             if entry.name == "__pycache__":
                 continue

@@ -45,7 +45,7 @@ class Check:
     cwd: str | None = None
     env: Mapping[str, str] | None = None
     user: str | None = None
-    """Whom it runs as; give another user than root where the code under test must not touch the hidden files."""
+    """The user it runs as; give another than root where the code under test must not touch the hidden files."""
     tests: Sequence[str] = ()
     """Test names that must be in the report, each passed. Without any, the exit code alone decides: enough only for a
     command that does not load the code under test into its own process."""

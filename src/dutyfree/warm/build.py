@@ -31,7 +31,7 @@ class Step:
     key: str
     name: str
     built: bool
-    """By this call or one it waited for; False: it was there."""
+    """True if this call or one it waited for built it; False: it was there."""
     took_s: float
 
 

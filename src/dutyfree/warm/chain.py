@@ -22,7 +22,7 @@ class Chain:
     stages: tuple[Stage, ...]
     recipes: tuple[Recipe, ...] = field(hash=False)
     keys: tuple[str, ...]
-    """Of the state after each stage."""
+    """Keys of the state after each stage."""
 
     @property
     def depth(self) -> int:
@@ -31,7 +31,7 @@ class Chain:
 
     @property
     def key(self) -> str:
-        """Of the whole."""
+        """Key of the whole chain."""
         return self.key_at(self.depth)
 
     @property
@@ -40,7 +40,7 @@ class Chain:
         return tuple(self.key_at(depth) for depth in range(self.depth + 1))
 
     def key_at(self, depth: int) -> str:
-        """Of the state after so many stages."""
+        """Key of the state after so many stages."""
         return self.keys[depth - 1] if depth else f"image:{self.root}"
 
     def image_at(self, depth: int) -> str:

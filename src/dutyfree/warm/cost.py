@@ -44,19 +44,19 @@ class Costs(Protocol):
     """Seconds, as far as anyone knows. Never negative, never NaN."""
 
     def stage_s(self, key: str, node: str) -> float:
-        """To carry out the recipe of this stage in a sandbox that has its parent (of the first: to fetch the image)."""
+        """Seconds to carry out this stage's recipe in a sandbox of its parent (of the first: to fetch the image)."""
         ...
 
     def create_s(self, node: str) -> float:
-        """To create a sandbox from layers that are on the node."""
+        """Seconds to create a sandbox from layers that are on the node."""
         ...
 
     def claim_s(self, node: str) -> float:
-        """To take an idle sandbox, health check included."""
+        """Seconds to take an idle sandbox, health check included."""
         ...
 
     def pull_s(self, key: str, node: str) -> float:
-        """To bring this stage's layer from another node; infinite where nodes cannot."""
+        """Seconds to bring this stage's layer from another node; infinite where nodes cannot."""
         ...
 
 
@@ -128,14 +128,14 @@ class LearnedCosts:
     _there: dict[tuple[Kind, str, str], Estimate] = field(default_factory=dict)
 
     def seen(self, kind: Kind, seconds: float, *, key: str = "", node: str = LOCAL) -> None:
-        """It succeeded and took this long."""
+        """Learn from a success that took this long."""
         if self._impossible(kind, key):
             self._everywhere[kind, key] = Estimate.of(seconds)
         self._there[kind, key, node] = self._estimate(kind, key, node).seen(seconds)
         self._everywhere[kind, key] = self._common(kind, key).seen(seconds)
 
     def failed(self, kind: Kind, seconds: float, *, key: str = "", node: str = LOCAL) -> None:
-        """It failed after this long."""
+        """Learn from a failure that took this long."""
         if self._impossible(kind, key):
             return
         self._there[kind, key, node] = self._estimate(kind, key, node).failed(seconds)

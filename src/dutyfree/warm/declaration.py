@@ -54,7 +54,7 @@ def load(path: Path | str) -> Spec:
 
 
 def parse(content: object, *, base: Path) -> Spec:
-    """From what TOML or JSON gave; local paths are relative to `base`."""
+    """Build the spec from parsed TOML or JSON; local paths are relative to `base`."""
     table = dict(_table("the declaration", content))
     stages = table.pop("stage", [])
     if not isinstance(stages, list):

@@ -21,7 +21,7 @@ class _Flight(Generic[T]):
 
 
 class Flights(Generic[T]):
-    """By key. Work goes on while anybody waits for it; the last to be cancelled takes it along."""
+    """Shared tasks by key. Work goes on while anybody waits for it; the last to be cancelled cancels it."""
 
     def __init__(self) -> None:
         self._flights: dict[str, _Flight[T]] = {}

@@ -46,7 +46,7 @@ class Lease(SandboxProxy):
         self.timeline = Timeline()
         self.origin = origin
         self.owner = owner
-        """Who it was leased to, as they said."""
+        """Owner of the lease, as the claim named it."""
         self.uses = 0
         self.ttl_s: float | None = None
         """How long it lasts unless it is renewed, as the claim said."""
@@ -74,7 +74,7 @@ class Lease(SandboxProxy):
 
     @property
     def reusable(self) -> bool:
-        """Nothing of the holder's is still attached to it, and a reset gives a state that others ask for."""
+        """Say whether the sandbox may be reset: nothing of the holder's is attached, and others ask for its state."""
         settled = self._redo is None and self.origin != "forked"
         return settled and not self.busy and not self.entangled and not any(s.alive for s in self._shells)
 

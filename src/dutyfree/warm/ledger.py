@@ -45,13 +45,13 @@ class Entry:
     made_s: float
     """Unix time."""
     took_s: float
-    """From the parent's state to the stage being kept."""
+    """Seconds from the parent's state to the stage being kept."""
     run_s: float
-    """Of that, the recipe itself."""
+    """Seconds of that for the recipe itself."""
 
 
 class Ledger:
-    """Of one substrate's stages, below one user's directory."""
+    """Ledger of one substrate's stages, below one user's directory."""
 
     def __init__(self, substrate: str, root: Path | None = None) -> None:
         base = (root or locate(environment(), os.geteuid())) / "stages"
@@ -109,12 +109,12 @@ class Ledger:
         fresh.replace(self._path(entry.key, "json"))
 
     def entries(self) -> list[Entry]:
-        """Everything that was built, oldest first; whether it is still kept only the substrate knows."""
+        """List every stage that was built, oldest first. Only the substrate knows which of them it still keeps."""
         found = (_parse(path) for path in self._place.glob("*.json"))
         return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.made_s)
 
     def entry(self, key: str) -> Entry | None:
-        """Of one stage; None: it was not built here."""
+        """Find the entry of one stage; None: it was not built here."""
         return _parse(self._path(key, "json"))
 
     def read_log(self, key: str) -> str:
@@ -157,5 +157,5 @@ def _parse(path: Path) -> Entry | None:
 
 
 def unix_now() -> float:
-    """For people; durations are taken elsewhere."""
+    """Time of day for people; durations are taken elsewhere."""
     return time.time()

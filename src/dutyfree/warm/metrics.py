@@ -12,7 +12,7 @@ class Metrics:
     claims: int
     """Sandboxes handed out."""
     hits: int
-    """Of these, idle ones in exactly the state that was asked for."""
+    """Claims that got an idle sandbox in exactly the state that was asked for."""
     near: int
     """Idle ones in an earlier state, in which the missing stages were run."""
     misses: int
@@ -55,7 +55,7 @@ class Metrics:
 
     @property
     def hit_rate(self) -> float:
-        """Of all claims; 0 before the first."""
+        """Share of all claims; 0 before the first."""
         return self.hits / self.claims if self.claims else 0.0
 
 
@@ -82,5 +82,5 @@ class Counters:
     expired: int = 0
 
     def grown(self) -> dict[str, int | float]:
-        """By name."""
+        """Return the counters by name."""
         return {name: getattr(self, name) for name in self.__slots__}

@@ -89,7 +89,7 @@ class Choice:
 
     @property
     def completion_s(self) -> float:
-        """From now to the wanted state."""
+        """Seconds from now to the wanted state."""
         return self.wait_s + self.ready_s
 
 

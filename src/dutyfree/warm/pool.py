@@ -264,7 +264,7 @@ class Pool(Substrate):
         self._refiller.kick()
 
     def _worth_keeping(self, plan: Plan, lease: Lease) -> bool:
-        """It can be reset, that costs less than another one would, and there is a place for it."""
+        """Say whether a reset is possible and cheaper than a new sandbox, and whether there is a place for it."""
         stock = self._stock
         if stock.closed or stock.queue or not (self.capabilities.reset and lease.reusable and lease.inner.alive):
             return False

@@ -28,7 +28,7 @@ SPARED_NS = 10_000_000_000
 """An idle sandbox that is one too many is kept this long all the same: demand comes back."""
 LONGEST_REST_S = 60.0
 LEAST_FREE_SHARE = 0.1
-"""Of the machine's memory: below this nothing is made for the stock."""
+"""Share of the machine's memory: with less, nothing is made for the stock."""
 
 _STARVING = 0.25
 

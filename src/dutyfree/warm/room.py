@@ -28,7 +28,7 @@ class Waiter(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """By priority, then owners in turn, then who came first."""
+    """Queue ordered by priority, then by owners in turn, then by arrival."""
 
     def __init__(self) -> None:
         self._levels: dict[int, OrderedDict[str, deque[Waiter[T]]]] = {}
@@ -38,13 +38,13 @@ class FairQueue(Generic[T]):
         return self._size
 
     def __iter__(self) -> Iterator[Waiter[T]]:
-        """In the order of their turns, as far as the next of each owner goes."""
+        """Yield waiters in the order of their turns, as far as the next of each owner goes."""
         for level in sorted(self._levels, reverse=True):
             for line in list(self._levels[level].values()):
                 yield from list(line)
 
     def push(self, waiter: Waiter[T]) -> None:
-        """To the end of its owner's line."""
+        """Add a waiter to the end of its owner's line."""
         owners = self._levels.setdefault(waiter.priority, OrderedDict())
         owners.setdefault(waiter.owner, deque()).append(waiter)
         self._size += 1
@@ -90,7 +90,7 @@ class Room:
         return self._memory_bytes is None or self.taken_bytes + weight_bytes <= self._memory_bytes
 
     def never_fits(self, weight_bytes: int) -> bool:
-        """Not even in an empty pool."""
+        """Say whether it would not fit even into an empty pool."""
         return self._memory_bytes is not None and weight_bytes > self._memory_bytes
 
     def take(self, weight_bytes: int) -> bool:

@@ -20,20 +20,20 @@ class Settings:
     """Bounds and habits of one pool."""
 
     sandboxes: int = 4096
-    """At most so many at once: leased, idle and on their way."""
+    """Most sandboxes at once: leased, idle and being created."""
     memory_bytes: int | None = None
-    """At most so much reserved: each sandbox counts with its memory limit, or with `sandbox_bytes` if it has none."""
+    """Most memory: each sandbox counts with its memory limit, or with `sandbox_bytes` if it has none."""
     sandbox_bytes: int = 256 << 20
     idle: int = 64
-    """At most so many wait for work, over all start states that have no target of their own."""
+    """Most sandboxes that wait for work, over all start states without a target."""
     demand: bool = True
     """Keep sandboxes ready for what has been asked for, as often as it is asked for. False: targets only."""
     creations: int = 0
-    """At most so many sandboxes on their way at once; 0: four per processor."""
+    """Most creations at once; 0: four per processor."""
     refill: int = 2
-    """Of these, at most so many for the stock."""
+    """Most of these creations for the stock."""
     queue: int = 10_000
-    """At most so many wait for room; the next one is `Saturated`."""
+    """Most claims that wait for room; the next one is `Saturated`."""
     wait_s: float = 60.0
     """How long one waits for room before it is `Saturated`."""
 
@@ -75,7 +75,7 @@ class Options:
 
 
 def parse(options: Mapping[str, str]) -> Options:
-    """From text. `Misuse` for a name that is no option."""
+    """Parse text. `Misuse` for a name that is no option."""
     check_names(options, _OPTIONS, driver="warm")
     fields: dict[str, int | float | bool] = {}
     for name, text in options.items():

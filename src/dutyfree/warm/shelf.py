@@ -71,7 +71,7 @@ class Shelf:
     rest_until_ns: int = 0
     """After a failure nothing is made for the stock before then."""
     failures: int = 0
-    """In a row."""
+    """Number of failures in a row."""
     ready_s: float = 0.01
     """What making one ready took lately."""
 

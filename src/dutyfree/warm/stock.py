@@ -75,7 +75,7 @@ class Stock:
                 yield depth, shelf
 
     def put(self, shelf: Shelf, one: Idle) -> None:
-        """It waits from now on, or goes straight to somebody who waits for it."""
+        """Put a sandbox on its shelf, or give it to a claim that waits for it."""
         fault.at("dutyfree.warm.put", one.box.id)
         shelf.idle.append(one)
         if self.queue:

@@ -23,12 +23,12 @@ SAME = Action(kind="inspect", command="cat marked/1; ls marked | wc -l", check=C
 
 
 def reset() -> Workload:
-    """From the request to reset to the first result after it."""
+    """Measure from the request to reset to the first result after it."""
     return _workload("reset", "a used sandbox is reset; to the first result after it", CLEAN)
 
 
 def fork() -> Workload:
-    """From the request to fork to the first result of every fork."""
+    """Measure from the request to fork to the first result of every fork."""
     return _workload("fork", f"a used sandbox is forked into {FORKS}; to the first result of each", SAME, FORKS)
 
 

@@ -35,7 +35,7 @@ class Recording:
 
     commands: tuple[str, ...]
     exit_codes: tuple[int | None, ...]
-    """Of each command where it was recorded; None: the file does not say."""
+    """Exit code of each command where it was recorded; None: the file does not say."""
     image: str | None = None
     cwd: str | None = None
     shell: tuple[str, ...] = ()

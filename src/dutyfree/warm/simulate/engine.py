@@ -26,9 +26,9 @@ class Run:
     """Readiness that each rollout paid, in the order of their requests."""
 
     waits_s: list[float]
-    """In a node's queue."""
+    """Seconds in a node's queue."""
     ready_s: list[float]
-    """From then to the wanted state: the readiness that was paid."""
+    """Seconds from the start to the wanted state: the readiness that was paid."""
     hits: int = 0
     """Rollouts that found the wanted state complete."""
     claims: int = 0

@@ -23,7 +23,7 @@ class Holders:
             self._nodes.append(node)
 
     def remove(self, node: int) -> None:
-        """It must be there."""
+        """Remove a node, which must be there."""
         at, last = self._at.pop(node), self._nodes.pop()
         if last != node:
             self._nodes[at] = last

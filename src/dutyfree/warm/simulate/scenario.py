@@ -32,13 +32,13 @@ class Stage:
 
     name: str
     seconds: float
-    """To carry out its recipe: the median over the states of this level."""
+    """Seconds that the recipe takes: the median over the states of this level."""
     spread: float = 0.5
     """How much these differ: standard deviation of log seconds."""
     tasks_per_state: float = 1.0
     """How many tasks share one state of this level, on average; the last level's is 1, a state for each task."""
     megabytes: float = 10.0
-    """Of its layer."""
+    """Size of its layer."""
 
     def __post_init__(self) -> None:
         for name in ("seconds", "spread", "megabytes"):
@@ -64,10 +64,10 @@ class Scenario:
     """Rollouts that a node runs at once."""
     tasks: int = 500
     groups: int = 10_000
-    """Of rollouts that start together from one task's state: by default, twenty passes over the tasks."""
+    """Number of groups that start together from one task's state: by default, twenty passes over the tasks."""
     group: int = 8
     skew: float = 1.0
-    """Of the tasks' popularity: Zipf's exponent. 0: all alike."""
+    """Zipf's exponent of the tasks' popularity. 0: all alike."""
     load: float = 0.5
     """Rollouts arrive as fast as this share of all slots can run them (set-up not counted)."""
     in_flight: int | None = None
@@ -115,7 +115,7 @@ class Scenario:
         return self.groups * self.group
 
     def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
+        """Write the scenario as `from_json` reads it."""
         return asdict(self)
 
 

@@ -22,10 +22,10 @@ class States:
 
     level: list[int]
     seconds: list[float]
-    """To get here from the parent."""
+    """Seconds from the parent to this state."""
     megabytes: list[float]
     chains: list[tuple[int, ...]]
-    """Of each task: its states from the image on."""
+    """States of each task, from the image on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,11 +34,11 @@ class Workload:
 
     states: States
     tasks: list[int]
-    """Of each group."""
+    """Task of each group."""
     arrivals_s: list[float] | None
-    """Of each group; None: the next when one is done (`Scenario.in_flight`)."""
+    """Arrival of each group; None: the next comes when one is done (`Scenario.in_flight`)."""
     runs_s: list[float]
-    """Of each rollout, group by group."""
+    """Run time of each rollout, group by group."""
     noise: list[float]
     """Factors on the seconds of stages, used in turn."""
 
