@@ -1,9 +1,11 @@
 """Cancellation at every await of every call: nothing is left, and the sandbox goes on."""
 
 import asyncio
+import os
 import random
 import secrets
 import shutil
+from pathlib import Path
 
 import pytest
 from family import marked
@@ -184,3 +186,28 @@ def test_creates_cancelled_at_random_moments_leave_nothing(storage):
             assert substrate._spawner._sandboxes == {}
 
     asyncio.run(main())
+
+
+def disks_held():
+    links = map(os.path.realpath, Path("/proc/self/fd").iterdir())
+    return {link for link in links if "/disks/" in link}
+
+
+def test_a_disk_whose_create_was_cancelled_is_closed_before_the_substrate_is(tmp_path, monkeypatch):
+    """A size that was never asked for before: its thread has a filesystem to make while the loop comes to its end."""
+    monkeypatch.setenv("DUTYFREE_HOME", str(tmp_path))
+
+    async def main(ms):
+        async with dutyfree.connect("native") as substrate:
+            if "disk" not in substrate.capabilities.storages:
+                pytest.skip(f"disk storage: {substrate.capabilities.notes['storages']}: sudo make test")
+            await (await substrate.create()).destroy()
+            spec = dutyfree.Spec(storage="disk", limits=dutyfree.Limits(disk_bytes=(64 + ms) << 20))
+            create = asyncio.ensure_future(substrate.create(spec))
+            await asyncio.sleep(ms / 1000)
+            create.cancel()
+            await asyncio.gather(create, return_exceptions=True)
+
+    for ms in range(1, 9):
+        asyncio.run(main(ms))
+        assert disks_held() == set()

@@ -34,7 +34,7 @@ def left_in(home):
 
 
 def snapshots():
-    return [name for name in Store.default().names() if name.startswith("snapshot:")]
+    return [name for name in Store.default().names.all() if name.startswith("snapshot:")]
 
 
 async def with_files(substrate, **fields):

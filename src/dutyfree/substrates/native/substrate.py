@@ -103,6 +103,7 @@ class NativeSubstrate(Substrate):
         """Forks, and the state that each began with."""
         self._plans: dict[tuple[object, ...], Plan] = {}
         self._resolving: dict[str, asyncio.Task[Image]] = {}
+        self._scratching: set[asyncio.Task[int]] = set()
         self._last_id = 0
 
     async def _create(self, spec: Spec) -> Sandbox:
@@ -134,7 +135,7 @@ class NativeSubstrate(Substrate):
         check_loop(self._home)
         for box in list(self._boxes):
             await finish(box.destroy())
-        await asyncio.gather(*self._resolving.values(), return_exceptions=True)
+        await asyncio.gather(*self._resolving.values(), *self._scratching, return_exceptions=True)
         await self._verifier.close()
         self._states.close()
         await self._spawner.close()
@@ -265,10 +266,12 @@ class NativeSubstrate(Substrate):
                 os.close(disk_fd)
 
     async def _scratch(self, order: Order, reserved: bool) -> int:
-        """A disk image's descriptor. Cancelled: what the thread opens is closed when it has."""
+        """A disk image's descriptor. Cancelled: what the thread opens is closed when it has; `close` waits for that."""
         place = self._store.root / "disks"
         making = asyncio.to_thread(scratch_image, place, order.disk_bytes, order.files, reserved=reserved)
         task = asyncio.ensure_future(making)
+        self._scratching.add(task)
+        task.add_done_callback(self._scratching.discard)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
