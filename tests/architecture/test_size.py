@@ -35,7 +35,7 @@ MOST = {
     "files under 60 lines": 102,
     "folders below substrates": 22,
     "docstrings that begin with What, How, Where, Why or Who": 6,
-    "prose lines over 120 characters in Markdown": 30,
+    "prose lines over 120 characters in Markdown": 0,
     "docstring lines over 120 characters": 2,
 }
 """Today's counts, with room for work that lands at the same time, and for the old bases of drivers, which go when the last
