@@ -1,6 +1,7 @@
 """A small real backend for tests of the kit: a sandbox is a directory and a process, a state is a copy of a directory."""
 
 import asyncio
+import os
 import shutil
 import subprocess
 import tempfile
@@ -71,7 +72,7 @@ class Directories(kit.Backend):
     capabilities = CAPABILITIES
 
     def __init__(self):
-        self.root = Path(tempfile.mkdtemp(prefix="dutyfree-kit-"))
+        self.root = Path(tempfile.mkdtemp(prefix=f"dutyfree-{os.getpid()}-kit-"))
         self.numbers = iter(range(1 << 30))
         self.bodies = []
         self.failing = set()

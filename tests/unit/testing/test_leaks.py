@@ -90,11 +90,12 @@ def test_each_kind_of_leak_is_seen_while_it_lasts(kind: str, tmp_path: Path):
 
 def test_with_patience_what_ends_by_itself_is_no_leak_and_what_stays_is_one():
     before = holdings()
-    over = threading.Event()
-    brief = threading.Thread(target=over.wait, args=(0.2,))
+    soon, over = threading.Event(), threading.Event()
+    brief = threading.Thread(target=soon.wait)
     lasting = threading.Thread(target=over.wait)
     brief.start()
     assert leaked(before)
+    threading.Timer(0.2, soon.set).start()
     assert leaked(before, 30) == []
     lasting.start()
     assert [one.kind for one in leaked(before, 0.05)] == ["thread"]
