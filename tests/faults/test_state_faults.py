@@ -47,7 +47,7 @@ async def with_files(substrate, **fields):
 def test_a_snapshot_can_be_cancelled_at_every_await(storage, home):
     async def main():
         async with dutyfree.connect("native") as substrate:
-            box = await with_files(substrate, storage=storage)
+            box = await with_files(substrate, storage=storage, limits=dutyfree.Limits(disk_bytes=64 << 20))
 
             async def check(saved):
                 if saved is not None:
