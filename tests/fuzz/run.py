@@ -30,8 +30,12 @@ READ_ONLY = 'mount -o remount,bind,ro / && exec "$0" "$@"'
 def missing(target):
     """What keeps a target from running here; None: nothing."""
     if target in NATIVE_TARGETS:
-        found = shutil.which("clang") or list(Path("/usr/bin").glob("clang-[0-9]*"))
-        return None if found else "clang is missing: apt-get install -y clang"
+        found = shutil.which("clang") or next(map(str, Path("/usr/bin").glob("clang-[0-9]*")), None)
+        runtime = ["-print-file-name=libclang_rt.fuzzer-" + os.uname().machine + ".a"]
+        there = found and os.path.isabs(
+            subprocess.run([found, *runtime], capture_output=True, text=True, check=True).stdout
+        )
+        return None if there else "clang or its fuzzer is missing: apt-get install -y clang libclang-rt-dev"
     if os.geteuid() != 0:
         return "root is needed, to make the machine read-only first: sudo make fuzz"
     try:

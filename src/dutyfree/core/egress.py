@@ -60,6 +60,9 @@ class Egress:
     def __post_init__(self) -> None:
         if isinstance(self.allow, str | bytes) or not isinstance(self.allow, Sequence):
             raise Misuse(f"must be a list of host:port, not {type(self.allow).__name__}", field="network.allow")
+        for one in self.allow:
+            if not isinstance(one, str):
+                raise Misuse(f"must hold host:port, not {type(one).__name__}", field="network.allow")
         object.__setattr__(self, "allow", tuple(self.allow))
         _parsed(self.allow)  # raises for what is none
 

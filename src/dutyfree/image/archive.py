@@ -118,7 +118,7 @@ class Unpacker:
                 self._folders[()] = member
             elif member.isdir():
                 self._add_folder(parts, member)
-            elif member.isreg() or member.issparse():
+            elif member.isreg():
                 self._add_file(parts, member, archive)
             elif member.issym():
                 self._clear(parts)

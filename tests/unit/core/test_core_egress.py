@@ -65,7 +65,7 @@ def test_an_ordinary_address_needs_a_name_or_a_range():
 
 @pytest.mark.parametrize(
     "entry",
-    ["example.org", "example.org:", ":443", "example.org:0", "example.org:65536", "example.org:http", "a b:1", "*:443", "a.*.b:443", "10.0.0.1/8:443", "1.2.3:80", 7, "http://x:80"],
+    ["example.org", "example.org:", ":443", "example.org:0", "example.org:65536", "example.org:http", "a b:1", "*:443", "a.*.b:443", "10.0.0.1/8:443", "1.2.3:80", 7, {}, "http://x:80"],
 )  # fmt: skip
 def test_what_is_no_rule_is_refused(entry):
     with pytest.raises(dutyfree.Misuse, match=r"network\.allow"):

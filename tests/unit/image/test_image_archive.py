@@ -172,6 +172,12 @@ def test_42_an_archive_over_the_caps_is_refused(target: Path):
         unpack(pack(*(member(str(n)) for n in range(3))), target, max_entries=2)
 
 
+def test_a_link_that_says_it_is_sparse_is_a_link(target: Path):
+    holes = {"GNU.sparse.map": "0,0"}
+    unpack(pack(member("link", tarfile.SYMTYPE, linkname="a/b", pax_headers=holes)), target)
+    assert os.readlink(target / "link") == "a/b"
+
+
 def test_44_a_sparse_file_that_claims_a_terabyte_is_refused_before_it_is_written(target: Path):
     headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(1 << 40)}
     with pytest.raises(Misuse, match="over the cap"):
