@@ -52,7 +52,7 @@ def a_thread(_: Path) -> Iterator[None]:
 @contextmanager
 def a_mount(place: Path) -> Iterator[None]:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"dutyfree", os.fsencode(place), b"tmpfs", 0, b"size=4k") != 0:
+    if libc.mount(f"dutyfree-test-{os.getpid()}-1".encode(), os.fsencode(place), b"tmpfs", 0, b"size=4k") != 0:
         pytest.skip("mounting needs root: sudo make test")
     yield
     assert libc.umount(os.fsencode(place)) == 0
