@@ -5,33 +5,15 @@ The program is one static file without any dependency, so it runs in every Linux
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Never
 
 from dutyfree.core.checkout import make
-from dutyfree.core.contract import (
-    DEFAULT_OUTPUT_LIMIT_BYTES,
-    Command,
-    FileInfo,
-    Forward,
-    Process,
-    Sandbox,
-    Shell,
-    TerminalSize,
-)
-from dutyfree.core.egress import Egress
 from dutyfree.core.errors import DriverError, SandboxLost, Unavailable
-from dutyfree.core.keyword import unknown_for
-from dutyfree.core.outcome import Outcome
-from dutyfree.core.spec import Content, Inside, User
 from dutyfree.driver.backend import Body
 from dutyfree.driver.sandbox import DriverSandbox
-from dutyfree.guest import command as commands
-from dutyfree.guest import egress, file, forward, process, transfer
-from dutyfree.guest import shell as shells
 from dutyfree.guest.argument import check_request, env_items, optional_path, user_bytes
 from dutyfree.guest.link import Link
+from dutyfree.guest.sandbox import AgentActions
 
 AGENT_INSIDE = "/dev/.dutyfree/agent"
 """The path of the program in a container, on a read-only bind mount: /dev is never the image's own."""
@@ -49,138 +31,10 @@ def agent_program(driver: str) -> Path:
     return path
 
 
-class AgentSandbox(DriverSandbox):
+class AgentSandbox(AgentActions, DriverSandbox):
     """A sandbox with our agent inside. `link` is replaced by a reset."""
 
-    link: Link
     _joined = False
-    _user: str | None = None
-    _forwards: set[forward.AgentForward]
-
-    @property
-    def alive(self) -> bool:
-        """The link is up, and nobody has begun to end it."""
-        return self._end is None and self.link.lost is None
-
-    def run(
-        self,
-        command: Command,
-        *,
-        timeout_s: float | None = None,
-        cwd: Inside | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: Content = b"",
-        user: User | None = None,
-        merge_stderr: bool = False,
-        output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
-        kill_on_output_limit: bool = False,
-        background: bool = False,
-        **unknown: Never,
-    ) -> Coroutine[Any, Any, Outcome]:
-        """Run a command to its end."""
-        if unknown:
-            raise unknown_for(Sandbox.run, unknown)
-        return commands.run(
-            self.link,
-            command,
-            timeout_s=timeout_s,
-            cwd=cwd,
-            env=env,
-            stdin=stdin,
-            user=user,
-            merge_stderr=merge_stderr,
-            output_limit_bytes=output_limit_bytes,
-            kill_on_output_limit=kill_on_output_limit,
-            background=background,
-        )
-
-    async def start(
-        self,
-        command: Command,
-        *,
-        timeout_s: float | None = None,
-        cwd: Inside | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: Content | None = b"",
-        user: User | None = None,
-        merge_stderr: bool = False,
-        terminal: TerminalSize | None = None,
-        background: bool = False,
-        **unknown: Never,
-    ) -> Process:
-        """Give a command its `Process`."""
-        if unknown:
-            raise unknown_for(Sandbox.start, unknown)
-        return await process.start(
-            self.link,
-            command,
-            timeout_s=timeout_s,
-            cwd=cwd,
-            env=env,
-            stdin=stdin,
-            user=user,
-            merge_stderr=merge_stderr,
-            terminal=terminal,
-            background=background,
-        )
-
-    async def shell(
-        self, *, cwd: Inside | None = None, env: Mapping[str, str] | None = None, user: User | None = None
-    ) -> Shell:
-        """Open a persistent shell."""
-        return await shells.open_shell(self.link, cwd=cwd, env=env, user=user)
-
-    async def read(
-        self, path: Inside, *, offset: int = 0, length: int | None = None, user: User | None = None
-    ) -> bytes:
-        """A file's bytes, or a part of them."""
-        return await file.read(self.link, path, offset, length, user=self._user if user is None else user)
-
-    async def write(
-        self, path: Inside, data: Content, *, mode: int = 0o644, append: bool = False, user: User | None = None
-    ) -> None:
-        """Create or replace a file."""
-        await file.write(self.link, path, data, mode, append, user=self._user if user is None else user)
-
-    async def stat(self, path: Inside, *, follow: bool = True, user: User | None = None) -> FileInfo:
-        """Describe the file at a path."""
-        return await file.stat(self.link, path, follow, self._user if user is None else user)
-
-    async def list(self, path: Inside, *, limit: int = 100_000, user: User | None = None) -> list[FileInfo]:
-        """A directory's entries."""
-        return await file.list_directory(self.link, path, limit, self._user if user is None else user)
-
-    async def mkdir(self, path: Inside, *, mode: int = 0o755, user: User | None = None) -> None:
-        """Make a directory."""
-        await file.mkdir(self.link, path, mode, self._user if user is None else user)
-
-    async def remove(self, path: Inside, *, recursive: bool = False, user: User | None = None) -> None:
-        """Remove a file or a directory."""
-        await file.remove(self.link, path, recursive, self._user if user is None else user)
-
-    async def rename(self, source: Inside, target: Inside, *, user: User | None = None) -> None:
-        """Rename as the kernel does, within one filesystem."""
-        await file.rename(self.link, source, target, self._user if user is None else user)
-
-    async def upload(self, local: Path | str, remote: Inside) -> None:
-        """Copy a local file or tree into the sandbox."""
-        await transfer.upload(self.link, local, remote)
-
-    async def download(self, remote: Inside, local: Path | str, *, limit_bytes: int = 1 << 30) -> None:
-        """Copy a file or tree out."""
-        await transfer.download(self.link, remote, local, limit_bytes)
-
-    async def expose(self, port: int) -> Forward:
-        """Relay a port of the host's loopback to `port` inside."""
-        return self._note(await forward.expose(self.link, port))
-
-    async def provide(self, port: int, address: str | tuple[str, int]) -> Forward:
-        """Listen on `port` inside; relay to `address`."""
-        return self._note(await forward.provide(self.link, port, address))
-
-    async def allow_egress(self, policy: Egress) -> None:
-        """Listen inside for who wants out, and let through what the policy allows. For bodies; once per link."""
-        self._note(await egress.open_egress(self.link, policy))
 
     async def _join(self, body: Body) -> None:
         """Take over the stream to the agent, and wait for its greeting. What every action starts with is sent meanwhile."""
@@ -218,10 +72,6 @@ class AgentSandbox(DriverSandbox):
     async def _check_alive(self) -> None:
         if self._end is not None or self.link.lost is not None:
             raise await self.link.explain()
-
-    def _note(self, made: forward.AgentForward) -> forward.AgentForward:
-        self._forwards.add(made)
-        return made
 
 
 async def _greet(link: Link, body: Body) -> None:

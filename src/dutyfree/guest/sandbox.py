@@ -39,41 +39,14 @@ Release = Callable[[], Awaitable[None]]
 """Ends everything the driver holds for the sandbox and returns when it is gone. Called once."""
 
 
-class AgentSandbox(Sandbox):
-    """A sandbox with our agent inside."""
+class AgentActions(Sandbox):
+    """Every action over the link to an agent. How the sandbox begins and ends is left to who inherits it."""
 
-    def __init__(
-        self,
-        *,
-        id: str,  # noqa: A002 - the contract's own name
-        spec: Spec,
-        capabilities: Capabilities,
-        timeline: Timeline,
-        link: Link,
-        release: Release,
-        reason: Cause | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: Inside | None = None,
-        user: User | None = None,
-    ) -> None:
-        """Takes over a link that has greeted, and tells the agent the defaults of every action.
-
-        These are the image's own (`env`, `cwd`, `user`) where the spec says nothing. `reason` is asked why the sandbox
-        died (None: unknown) when its stream has ended by itself.
-        """
-        self.id = id
-        self.spec = spec
-        self.network = spec.network or "none"
-        self.capabilities = capabilities
-        self.timeline = timeline
-        self.link = link
-        link.cause = reason or link.cause
-        self._release = release
-        self._forwards: set[forward.AgentForward] = set()
-        self._end: asyncio.Task[None] | None = None
-        self._user = spec.user or user
-        self._defaults = ({**(env or {}), **spec.env}, spec.cwd or cwd, self._user)
-        self._adopt(link)
+    link: Link
+    _user: User | None = None
+    """Whose rights file methods have, unless they are told."""
+    _end: asyncio.Task[None] | None
+    _forwards: set[forward.AgentForward]
 
     @property
     def alive(self) -> bool:
@@ -190,15 +163,56 @@ class AgentSandbox(Sandbox):
 
     async def expose(self, port: int) -> Forward:
         """Relay a port of the host's loopback to `port` inside."""
-        return self._owned(await forward.expose(self.link, port))
+        return self._note(await forward.expose(self.link, port))
 
     async def provide(self, port: int, address: str | tuple[str, int]) -> Forward:
         """Listen on `port` inside; relay to `address`."""
-        return self._owned(await forward.provide(self.link, port, address))
+        return self._note(await forward.provide(self.link, port, address))
 
     async def allow_egress(self, policy: Egress) -> None:
         """Listen inside for who wants out, and let through what the policy allows. For drivers; once per link."""
-        self._owned(await egress.open_egress(self.link, policy))
+        self._note(await egress.open_egress(self.link, policy))
+
+    def _note(self, made: forward.AgentForward) -> forward.AgentForward:
+        self._forwards.add(made)
+        return made
+
+
+class AgentSandbox(AgentActions):
+    """A sandbox with our agent inside."""
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the contract's own name
+        spec: Spec,
+        capabilities: Capabilities,
+        timeline: Timeline,
+        link: Link,
+        release: Release,
+        reason: Cause | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Inside | None = None,
+        user: User | None = None,
+    ) -> None:
+        """Takes over a link that has greeted, and tells the agent the defaults of every action.
+
+        These are the image's own (`env`, `cwd`, `user`) where the spec says nothing. `reason` is asked why the sandbox
+        died (None: unknown) when its stream has ended by itself.
+        """
+        self.id = id
+        self.spec = spec
+        self.network = spec.network or "none"
+        self.capabilities = capabilities
+        self.timeline = timeline
+        self.link = link
+        link.cause = reason or link.cause
+        self._release = release
+        self._forwards = set()
+        self._end = None
+        self._user = spec.user or user
+        self._defaults = ({**(env or {}), **spec.env}, spec.cwd or cwd, self._user)
+        self._adopt(link)
 
     async def destroy(self) -> None:
         """End everything the sandbox owns and wait until it is gone."""
@@ -225,10 +239,6 @@ class AgentSandbox(Sandbox):
         self.link.close(why)
         for made in forwards:
             await made.close()
-
-    def _owned(self, made: forward.AgentForward) -> forward.AgentForward:
-        self._forwards.add(made)
-        return made
 
     def _begin_end(self) -> None:
         if self._end is None:
