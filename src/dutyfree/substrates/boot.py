@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
-from dutyfree.core.checkout import make
 from dutyfree.core.contract import Capabilities
 from dutyfree.core.errors import DriverError, SandboxLost, Unavailable
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import Timeline, now_ns
+from dutyfree.driver.backend import ImageDefaults
 from dutyfree.driver.sandbox import Expiry
 from dutyfree.guest.link import Link
 from dutyfree.guest.sandbox import AgentSandbox
@@ -27,40 +26,9 @@ from dutyfree.guest.transport import Transport
 HELLO_TIMEOUT_S = 60.0
 """For a substrate that is slow by nature on a machine in distress."""
 
-AGENT_INSIDE = "/dev/.dutyfree/agent"
-"""Where the program appears in a container, on a read-only bind mount: /dev is never the image's own."""
-
-KEEPER = ("sh", "-c", "until cat >/dev/null; do [ $? = 1 ] || exit; done")
-"""The main process where nothing of ours shall run inside: ends with its input, and reaps what commands leave. It tries
-again since gVisor now and then answers a blocking read of a socket with EAGAIN."""
-
-KEEPERS = 2
-"""Processes that one takes of the caller's `pids`."""
-
 Source = socket.socket | tuple[int, int] | Transport
 
 Box = TypeVar("Box", bound=AgentSandbox)
-
-
-def agent_program(driver: str) -> Path:
-    """The agent's program, or `Unavailable` with the command that builds it."""
-    path = Path(__file__).parents[1] / "_native" / "dutyfree-agent"
-    if not path.exists():
-        raise Unavailable(
-            "the native programs are not built",
-            enable=make("setup", "pip install --force-reinstall dutyfree"),
-            driver=driver,
-        )
-    return path
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Defaults:
-    """Defaults of an image for whatever the spec leaves open."""
-
-    env: Mapping[str, str] = field(default_factory=dict)
-    cwd: str | None = None
-    user: str | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -75,7 +43,7 @@ class Birth:
     """Ends everything the driver holds for it; called once, also if the boot fails after it was handed over."""
     failure: Callable[[], Awaitable[str | None]] | None = None
     """Asked why the sandbox died or never spoke; None: unknown."""
-    defaults: Defaults = field(default_factory=Defaults)
+    defaults: ImageDefaults = field(default_factory=ImageDefaults)
     timeline: Timeline = field(default_factory=Timeline)
     start_ns: int = field(default_factory=now_ns)
     created_ns: int | None = None

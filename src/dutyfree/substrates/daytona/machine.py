@@ -8,8 +8,8 @@ import shlex
 from daytona import AsyncSandbox
 
 from dutyfree.core.errors import SandboxLost, Unsupported
+from dutyfree.driver.backend import ImageDefaults
 from dutyfree.driver.exec_call import STDOUT, ExecCall, ExecEnd, Sink
-from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.hosted.boundary import Boundary
 from dutyfree.substrates.hosted.text import Reading, prepare
 
@@ -39,7 +39,7 @@ def minutes(seconds: float) -> int:
 class DaytonaMachine:
     """A `hosted.vendor.Machine`."""
 
-    defaults = Defaults()
+    defaults = ImageDefaults()
     """The vendor's agent starts what it runs in the image's own place, or at home."""
 
     def __init__(self, sandbox: AsyncSandbox, boundary: Boundary) -> None:

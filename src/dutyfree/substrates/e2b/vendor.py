@@ -31,8 +31,8 @@ from e2b import (
 
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable
 from dutyfree.core.spec import Spec
+from dutyfree.driver.backend import ImageDefaults
 from dutyfree.driver.exec_call import STDERR, STDOUT, ExecCall, ExecEnd, Sink
-from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.hosted.boundary import Boundary
 from dutyfree.substrates.hosted.credential import Credential
 from dutyfree.substrates.hosted.text import Reading, prepare
@@ -98,7 +98,7 @@ class E2bVendor:
 class E2bMachine:
     """One sandbox of the vendor."""
 
-    defaults = Defaults()
+    defaults = ImageDefaults()
 
     def __init__(self, sandbox: AsyncSandbox, boundary: Boundary) -> None:
         self._sandbox = sandbox

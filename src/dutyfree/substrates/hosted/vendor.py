@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from dutyfree.core.spec import Spec
+from dutyfree.driver.backend import ImageDefaults
 from dutyfree.driver.exec_call import ExecCall, ExecEnd, Sink
-from dutyfree.substrates.boot import Defaults
 
 
 class Machine(Protocol):
     """One sandbox at the vendor's, which runs."""
 
-    defaults: Defaults
+    defaults: ImageDefaults
     """What its image says of itself, as far as that is known."""
 
     async def execute(self, wanted: ExecCall, sink: Sink) -> ExecEnd:

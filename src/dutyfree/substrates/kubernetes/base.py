@@ -9,8 +9,9 @@ from dataclasses import replace
 from dutyfree.core.contract import Capabilities, Dispatch, Sandbox
 from dutyfree.core.errors import Unavailable
 from dutyfree.core.pending import finish
+from dutyfree.driver.agent import agent_program
 from dutyfree.image.pack import reference
-from dutyfree.substrates.boot import Birth, agent_program, boot_agent
+from dutyfree.substrates.boot import Birth, boot_agent
 from dutyfree.substrates.kubernetes.client import DRIVER, Client
 from dutyfree.substrates.kubernetes.manifest import HOLD, INSIDE
 from dutyfree.substrates.kubernetes.owner import Owner

@@ -17,9 +17,9 @@ import aiohttp
 
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable, Unsupported
 from dutyfree.core.pending import completed, finish
+from dutyfree.driver.backend import ImageDefaults
 from dutyfree.driver.exec_call import ExecCall, ExecEnd, Sink
 from dutyfree.driver.program import poll
-from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.kubernetes.client import DRIVER, Client, Refused
 from dutyfree.substrates.kubernetes.manifest import CONTAINER, NOT_YET
 from dutyfree.substrates.kubernetes.state import check_alive, end_of, is_ready, is_scheduled, is_unschedulable
@@ -47,7 +47,7 @@ _LONGEST_GREETING = 1 << 20
 _FORBIDDEN, _ABSENT, _TOO_LONG = 403, 404, (414, 431)
 _FINAL = (401, _FORBIDDEN, _ABSENT)
 _CLUSTERS_OWN = ("KUBERNETES_", "HOSTNAME", "HOME")
-Begin = Callable[[], Awaitable[tuple[Channels, Defaults] | None]]
+Begin = Callable[[], Awaitable[tuple[Channels, ImageDefaults] | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Pod:
 
     async def hold(
         self, script: str, *, wait: bool, reached: Callable[[], None] | None = None
-    ) -> tuple[Channels, Defaults]:
+    ) -> tuple[Channels, ImageDefaults]:
         """The exec call that holds the pod, once it can be made: after `Ready`, or as soon as it works.
 
         `reached` is called when nothing but that call is left to wait for.
@@ -90,7 +90,7 @@ class Pod:
 
     async def _open(
         self, script: str, moment: asyncio.Event, reached: Callable[[], None] | None
-    ) -> tuple[Channels, Defaults]:
+    ) -> tuple[Channels, ImageDefaults]:
         await moment.wait()
         if reached is not None:
             reached()
@@ -99,7 +99,7 @@ class Pod:
             raise TimeoutError
         return found
 
-    async def _try(self, script: str) -> tuple[Channels, Defaults] | None:
+    async def _try(self, script: str) -> tuple[Channels, ImageDefaults] | None:
         """None: there is no container yet."""
         try:
             channels = await self.execute_raw(["sh", "-c", script])
@@ -237,12 +237,12 @@ async def post(client: Client, path: str, manifest: Mapping[str, Any]) -> dict[s
     raise DriverError(f"the cluster refused to create a {what}: {reply.message}", driver=DRIVER, step="create")
 
 
-def _defaults(greeting: bytes) -> Defaults:
-    """Defaults of the image, without those that the cluster adds."""
+def _defaults(greeting: bytes) -> ImageDefaults:
+    """ImageDefaults of the image, without those that the cluster adds."""
     place, *items = greeting.decode(errors="surrogateescape").removesuffix("\n").split("\1")
     pairs = [item.replace("\2", "\n").partition("=") for item in items]
     env = {name: value for name, mark, value in pairs if mark and name and not name.startswith(_CLUSTERS_OWN)}
-    return Defaults(env=env, cwd=None if place in ("", "/") else place)
+    return ImageDefaults(env=env, cwd=None if place in ("", "/") else place)
 
 
 async def _line(channels: Channels) -> bytes | None:
@@ -275,7 +275,7 @@ async def _ended(task: asyncio.Future[None]) -> None:
         task.exception()
 
 
-async def _dropped(opening: asyncio.Future[tuple[Channels, Defaults]]) -> None:
+async def _dropped(opening: asyncio.Future[tuple[Channels, ImageDefaults]]) -> None:
     """A stream that was opened for nobody is closed."""
     opening.cancel()
     await asyncio.wait({opening})

@@ -23,9 +23,11 @@ from dutyfree.core.errors import DriverError, Misuse, Unavailable
 from dutyfree.core.pending import finish, finish_all
 from dutyfree.core.spec import Spec
 from dutyfree.core.timeline import now_ns
+from dutyfree.driver.agent import agent_program
+from dutyfree.driver.backend import ImageDefaults
 from dutyfree.driver.offer import check_offered, strictest_network
 from dutyfree.driver.program import exit_of
-from dutyfree.substrates.boot import Birth, Defaults, agent_program, boot_agent
+from dutyfree.substrates.boot import Birth, boot_agent
 from dutyfree.substrates.login.client import Client
 
 CAPABILITIES = Capabilities(
@@ -105,7 +107,7 @@ class SshSubstrate(Substrate):
             return f"ssh: {said}" if said else None
 
         home, scratch = f"{place}/home", f"{place}/scratch"
-        defaults = Defaults(env={"HOME": home, "TMPDIR": scratch}, cwd=home)
+        defaults = ImageDefaults(env={"HOME": home, "TMPDIR": scratch}, cwd=home)
         birth = Birth(
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=release,
             failure=reason, defaults=defaults, start_ns=start_ns,

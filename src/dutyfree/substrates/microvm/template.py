@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dutyfree.core.pending import finish
+from dutyfree.driver.backend import ImageDefaults
 from dutyfree.image.store import delete
-from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.qemu.control import clock
 from dutyfree.substrates.qemu.machine import NOBODY, Boot, Machine, Memory, booted, speaking, start_machine
 from dutyfree.substrates.qemu.plan import Hardware
@@ -40,9 +40,9 @@ class Facts:
     user: str | None = None
 
     @property
-    def defaults(self) -> Defaults:
+    def defaults(self) -> ImageDefaults:
         """Of the image it began with."""
-        return Defaults(env=self.env, cwd=self.cwd, user=self.user)
+        return ImageDefaults(env=self.env, cwd=self.cwd, user=self.user)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,9 +18,9 @@ from modal.exception import Error
 from modal.io_streams import StreamReader
 
 from dutyfree.core.errors import SandboxLost, Unsupported
+from dutyfree.driver.agent_by_exec import OURS
+from dutyfree.driver.backend import ImageDefaults
 from dutyfree.driver.exec_call import STDERR, STDOUT, CappedStreams, ExecCall, ExecEnd, Sink
-from dutyfree.substrates.boot import Defaults
-from dutyfree.substrates.hosted.agent import OURS
 from dutyfree.substrates.hosted.boundary import Boundary
 from dutyfree.substrates.modal.words import NO_PLACE, spoken
 
@@ -53,7 +53,7 @@ class ModalMachine:
 
     def __init__(self, sandbox: modal.Sandbox, boundary: Boundary) -> None:
         self.id = sandbox.object_id
-        self.defaults = Defaults()
+        self.defaults = ImageDefaults()
         self._sandbox = sandbox
         self._boundary = boundary
 
@@ -64,7 +64,7 @@ class ModalMachine:
         place, *items = said.stdout.kept().decode(errors="surrogateescape").split("\0")
         pairs = [item.partition("=") for item in items]
         env = {name: value for name, mark, value in pairs if mark and name}
-        self.defaults = Defaults(env=env, cwd=None if place in ("", "/", env.get("HOME")) else place)
+        self.defaults = ImageDefaults(env=env, cwd=None if place in ("", "/", env.get("HOME")) else place)
 
     async def execute(self, wanted: ExecCall, sink: Sink) -> ExecEnd:
         """An `Execute`: the streams of one process, byte for byte."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dutyfree.core.spec import Spec
-from dutyfree.substrates.boot import AGENT_INSIDE
+from dutyfree.driver.agent import AGENT_INSIDE
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

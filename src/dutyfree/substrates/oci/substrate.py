@@ -10,9 +10,12 @@ from pathlib import Path
 from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Spec
+from dutyfree.driver.agent import AGENT_INSIDE, agent_program
+from dutyfree.driver.backend import ImageDefaults
+from dutyfree.driver.exec import HOLD_COMMAND, HOLD_PROCESSES
 from dutyfree.driver.owner import is_orphan
 from dutyfree.image.resolve import Image
-from dutyfree.substrates.boot import AGENT_INSIDE, KEEPER, KEEPERS, Birth, Defaults, agent_program, boot_agent
+from dutyfree.substrates.boot import Birth, boot_agent
 from dutyfree.substrates.oci.bundle import Bundle
 from dutyfree.substrates.oci.config import bundle_config
 from dutyfree.substrates.oci.orphan import await_start, remove_unfinished
@@ -56,7 +59,7 @@ class OciSubstrate(RenewingSubstrate[Image]):
 
     async def _start(self, spec: Spec, name: str, start_ns: int, origin: Image) -> Sandbox:
         bundle = self._bundle(name, spec)
-        defaults = Defaults(env=origin.env, cwd=origin.cwd, user=origin.user)
+        defaults = ImageDefaults(env=origin.env, cwd=origin.cwd, user=origin.user)
         birth = Birth(
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=bundle.remove,
             defaults=defaults, start_ns=start_ns,
@@ -97,10 +100,10 @@ class OciSubstrate(RenewingSubstrate[Image]):
             rootfs=image.layers[-1],
             layers=image.layers,
             writes=None if self._runtime.overlays else bundle.writes,
-            command=[AGENT_INSIDE] if self._agent else KEEPER,
+            command=[AGENT_INSIDE] if self._agent else HOLD_COMMAND,
             agent=self._agent,
             env={**image.env, **birth.spec.env} if self._agent is None else {},
-            keepers=1 if self._agent else KEEPERS,
+            keepers=1 if self._agent else HOLD_PROCESSES,
         )
         try:
             bundle.write(config)

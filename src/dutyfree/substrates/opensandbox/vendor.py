@@ -30,12 +30,12 @@ from opensandbox.transport import RetryPolicy
 from dutyfree.core.errors import DriverError, DutyfreeError, Misuse, SandboxLost, Saturated, Unavailable, Unsupported
 from dutyfree.core.pending import finish
 from dutyfree.core.spec import Limits, Spec
+from dutyfree.driver.backend import ImageDefaults
 from dutyfree.driver.exec_call import ExecCall, ExecEnd, Sink
 from dutyfree.driver.program import poll
 from dutyfree.image.pack import reference
 from dutyfree.image.resolve import BUILD_BENCH, resolve
 from dutyfree.image.store import Store
-from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.hosted.boundary import Boundary
 from dutyfree.substrates.opensandbox.address import KEY, NAME, Address
 from dutyfree.substrates.opensandbox.command import run_script
@@ -146,7 +146,7 @@ class OpenSandboxVendor:
 class OpenSandboxMachine:
     """One sandbox of the server."""
 
-    defaults = Defaults()
+    defaults = ImageDefaults()
 
     def __init__(self, sandbox: Sandbox, boundary: Boundary) -> None:
         self._sandbox = sandbox

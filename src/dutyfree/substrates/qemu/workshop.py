@@ -17,11 +17,11 @@ from pathlib import Path
 from dutyfree.core.checkout import make
 from dutyfree.core.errors import DutyfreeError, Unavailable
 from dutyfree.core.pending import completed
+from dutyfree.driver.agent import agent_program
 from dutyfree.driver.owner import is_orphan, owner_mark
 from dutyfree.image.disk import MKFS, write_disk
 from dutyfree.image.resolve import Image
 from dutyfree.image.store import Store, delete
-from dutyfree.substrates.boot import agent_program
 from dutyfree.substrates.qemu.initramfs import initramfs
 from dutyfree.substrates.qemu.kernel import find_kernel
 from dutyfree.substrates.qemu.kvm import judge

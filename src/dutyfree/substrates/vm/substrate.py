@@ -11,9 +11,10 @@ from pathlib import Path
 from dutyfree.core.contract import Capabilities, Sandbox
 from dutyfree.core.pending import completed, finish
 from dutyfree.core.spec import Spec
+from dutyfree.driver.backend import ImageDefaults
 from dutyfree.image.disk import make_writable
 from dutyfree.image.resolve import Image
-from dutyfree.substrates.boot import Birth, Defaults, boot_agent
+from dutyfree.substrates.boot import Birth, boot_agent
 from dutyfree.substrates.owning import OwningSubstrate
 from dutyfree.substrates.qemu.control import bounds, fresh
 from dutyfree.substrates.qemu.machine import Boot, Machine, booted, start_machine
@@ -51,7 +52,7 @@ class VmSubstrate(OwningSubstrate):
             machine = self._start(spec, [disk, *writes], image)
         birth = Birth(
             driver=self.name, id=name, spec=spec, capabilities=self.capabilities, release=machine.end,
-            failure=machine.words, defaults=Defaults(env=image.env, cwd=image.cwd, user=image.user), start_ns=start_ns,
+            failure=machine.words, defaults=ImageDefaults(env=image.env, cwd=image.cwd, user=image.user), start_ns=start_ns,
         )  # fmt: skip
         try:
             await booted(machine)

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dutyfree.core.contract import Capabilities
 from dutyfree.core.errors import DutyfreeError, Unavailable
 from dutyfree.core.spec import Spec
+from dutyfree.driver.backend import ImageDefaults
 from dutyfree.driver.exec_call import ExecCall, ExecEnd, Sink
-from dutyfree.substrates.boot import Defaults
 from dutyfree.substrates.hosted.substrate import HostedSubstrate
 
 CAPABILITIES = Capabilities(
@@ -22,7 +22,7 @@ CAPABILITIES = Capabilities(
 
 
 class PaperMachine:
-    defaults = Defaults()
+    defaults = ImageDefaults()
 
     def __init__(self, vendor: "Paper", number: str) -> None:
         self.vendor = vendor

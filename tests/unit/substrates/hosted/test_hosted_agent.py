@@ -8,9 +8,11 @@ import pytest
 from dutyfree.core.contract import Capabilities
 from dutyfree.core.errors import DriverError, SandboxLost
 from dutyfree.core.spec import Spec
+from dutyfree.driver.agent import agent_program
+from dutyfree.driver.agent_by_exec import ExecStream
 from dutyfree.driver.exec_call import STDERR, STDOUT, ExecCall, ExecEnd, Execute, Sink
-from dutyfree.substrates.boot import Birth, agent_program
-from dutyfree.substrates.hosted.agent import Bridge, boot_by_exec
+from dutyfree.substrates.boot import Birth
+from dutyfree.substrates.hosted.agent import boot_by_exec
 
 
 def booted(execute: Execute) -> list[str]:
@@ -68,7 +70,7 @@ def test_the_program_comes_first_and_the_stream_after_it():
         return ExecEnd(exit_code=0)
 
     async def main() -> bytes:
-        bridge = Bridge(execute, ["sh"], program)
+        bridge = ExecStream(execute, ["sh"], program)
         bridge.stream.setblocking(False)
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(bridge.stream, b"hello")
