@@ -19,7 +19,7 @@ TASKS, ROLLOUTS = 6, 48
 
 def start_of(task: int) -> dutyfree.Spec:
     """What a trainer would clone and install: here a file that names the task."""
-    return dutyfree.Spec(stages=(dutyfree.Commands(commands=[f"mkdir -p /work && echo task {task} >/work/task"]),))
+    return dutyfree.Spec(stages=(dutyfree.Commands(commands=[f"mkdir -p /srv && echo task {task} >/srv/task"]),))
 
 
 @ray.remote(num_cpus=0, max_concurrency=1000)
@@ -40,7 +40,7 @@ class Node:
         """One sandbox from its start state to its reward. What fails in the machinery raises, and is no reward of 0."""
         spec = start_of(task) if self.staged else dutyfree.Spec()
         async with self.substrate.create(spec) as box:
-            place = "/work" if self.staged else "."
+            place = "/srv" if self.staged else "."
             if not self.staged:
                 await box.run(f"echo task {task} >task")
             await box.run(f"sed 's/task/solved/' {place}/task >answer", timeout_s=20)

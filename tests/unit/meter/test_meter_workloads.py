@@ -150,7 +150,7 @@ def test_a_recording_that_does_not_say_where_it_ran_is_refused_until_it_is_told(
     path.write_text(json.dumps(["pytest -q"]))
     with pytest.raises(Misuse, match=r"image and directory and shell.*--trace-cwd"):
         trace.workload(path)
-    told = Surroundings(image="bench", cwd="/work/repo", shell=("bash", "-c"))
+    told = Surroundings(image="bench", cwd="/repo", shell=("bash", "-c"))
     assert trace.workload(path, given=told).surroundings.missing == ()
     assert trace.workload(path, anywhere=True).surroundings.missing == ("image", "directory", "shell")
 
