@@ -30,24 +30,24 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACK
 
 SMALL = 60
 MOST = {
-    "files": 420,
-    "lines": 52_400,
-    "files under 60 lines": 102,
+    "files": 413,
+    "lines": 51_914,
+    "files under 60 lines": 94,
     "folders below substrates": 22,
-    "docstrings that begin with What, How, Where, Why or Who": 6,
+    "docstrings that begin with What, How, Where, Why or Who": 158,
     "prose lines over 120 characters in Markdown": 0,
-    "docstring lines over 120 characters": 2,
+    "docstring lines over 120 characters": 15,
 }
-"""Today's counts, with room for work that lands at the same time, and for the old bases of drivers, which go when the last
+"""Today's counts, which may only fall. The old bases of drivers are in them: they go when the last
 driver stands on the kit. The design's: 230 files, 36,000 lines, 24, 7, 0, 0, 0."""
 
 
 def documented(path: Path) -> Iterator[str]:
+    """The docstrings of modules, classes, functions, constants and fields."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-            text := ast.get_docstring(node)
-        ):
-            yield text
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield text
 
 
 def prose(path: Path) -> Iterator[str]:
